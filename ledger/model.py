@@ -100,7 +100,7 @@ def _message(item: Any) -> str:
         "less_than_equal": f"expected at most {context.get('le')}, got {got}",
         "string_pattern_mismatch": f"expected text of the form {context.get('pattern')}, got {got}",
         "literal_error": f"expected {context.get('expected')}, got {got}",
-        "union_tag_invalid": f"expected one of {context.get('expected_tags')}, got {_show(context.get('tag'))}",
+        "union_tag_invalid": f"expected {context.get('expected_tags')}, got {_show(context.get('tag'))}",
         "union_tag_not_found": f"expected the key {context.get('discriminator')}, found none",
         "too_short": f"expected {context.get('min_length')} or more items, got {length}",
         "too_long": f"expected {context.get('max_length')} items or fewer, got {length}",
