@@ -1,0 +1,1 @@
+"""Plans: read strictly, expanded into cells, refused when undeliverable, frozen into a lock."""

@@ -1,0 +1,1 @@
+"""Showing: the schedule as text and picture, progress, the result of a run."""

@@ -1,0 +1,90 @@
+"""Reading a plan and the ledger it names from disk; every fault comes back with its line."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from ledger.canonical import sha256
+from ledger.claim import Ledger
+from ledger.fault import Fault, FaultsError
+from ledger.fault import Path as KeyPath
+from ledger.model import read_yaml
+from ledger.plan import Plan
+from ledger.strict_yaml import Document, load
+from mechanism.errors import PlanError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedPlan:
+    """A plan with the bytes it was read from; `name` is what messages call the file."""
+
+    name: str
+    data: bytes
+    document: Document
+    plan: Plan
+
+    @property
+    def sha256(self) -> str:
+        """The plan's identity: the digest of the file's bytes."""
+        return sha256(self.data)
+
+    def faults(self, found: Iterable[tuple[KeyPath, str]]) -> list[Fault]:
+        """Messages about keys of this plan, each with the line of its key."""
+        return [
+            Fault(file=self.name, line=self.document.line(path), path=path, message=message)
+            for path, message in found
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedLedger:
+    """A claim ledger with the bytes it was read from."""
+
+    name: str
+    data: bytes
+    ledger: Ledger
+
+    @property
+    def sha256(self) -> str:
+        """The ledger's identity: the digest of the file's bytes."""
+        return sha256(self.data)
+
+
+def load_plan(path: Path) -> LoadedPlan:
+    """Read one plan. Raises PlanError if the file cannot be read, FaultsError with every fault in it."""
+    data = _read(path, what="plan")
+    document = load(data, name=path.name)
+    plan = read_yaml(Plan, document, name=path.name)
+    return LoadedPlan(name=path.name, data=data, document=document, plan=plan)
+
+
+def load_ledger(plan: LoadedPlan, folder: Path) -> LoadedLedger:
+    """The ledger a plan names: `<name>` is one of ledger/claims, `<path>.yaml` lies relative to the plan.
+
+    Raises PlanError if there is no such ledger, FaultsError with every fault in it.
+    """
+    named = plan.plan.ledger
+    if named.endswith(".yaml"):
+        data = _read(folder / named, what="ledger")
+    else:
+        source = files("ledger") / "claims" / f"{named}.yaml"
+        if not source.is_file():
+            known = sorted(item.name.removesuffix(".yaml") for item in (files("ledger") / "claims").iterdir())
+            message = f"expected one of {', '.join(known)} or a path that ends in .yaml, got {named}"
+            raise FaultsError(plan.faults([(("ledger",), message)]))
+        data = source.read_bytes()
+    name = Path(named).name if named.endswith(".yaml") else f"{named}.yaml"
+    return LoadedLedger(name=name, data=data, ledger=read_yaml(Ledger, load(data, name=name), name=name))
+
+
+def lock_path(plan: Path) -> Path:
+    """Where a plan's lock lies: plans/quick.yaml has plans/quick.lock."""
+    return plan.with_suffix(".lock")
+
+
+def _read(path: Path, *, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise PlanError(f"{what} {path}: cannot be read: {fault.strerror}; check the path") from fault
