@@ -1,0 +1,36 @@
+"""What can go wrong in the mechanism, by whose fault it is.
+
+    MechanismError
+      PlanError      a frozen plan does not say what it must
+      FixtureError   the fixture on disk is not the one that was frozen
+      CellError      a cell ended without a capture
+      EngineError    the engine that ran is not the one the plan names
+      CampaignError  the campaign or its bundle cannot go on
+
+`str()` of each is one message for a person: what was expected, then what was found. The kernel rooms
+have their own root, `mechanism.kernel.errors.KernelError`, since they stand without the rest.
+"""
+
+
+class MechanismError(Exception):
+    """Root of everything that is refused here by name; anything else keeps its traceback."""
+
+
+class PlanError(MechanismError):
+    """A frozen plan does not say what it must, or cannot deliver what it says."""
+
+
+class FixtureError(MechanismError):
+    """The fixture on disk is not the one that was frozen."""
+
+
+class CellError(MechanismError):
+    """A cell ended without a capture: what was delivered is not what was asked for."""
+
+
+class EngineError(MechanismError):
+    """The engine that ran, or would run, is not the one the plan names."""
+
+
+class CampaignError(MechanismError):
+    """The campaign or its bundle cannot go on; what is recorded so far is kept."""
