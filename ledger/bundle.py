@@ -67,7 +67,11 @@ Outcome = Literal["valid", "failed", "timeout", "killed", "interrupted", "invali
 
 
 class AttemptStarted(Frozen):
-    """A cold process is about to start. `time_us`: monotonic clock of the runner, microseconds."""
+    """A cold process is about to start. `time_us`: monotonic clock of the runner, microseconds.
+
+    `previous`, here and in every line: the sha256 of the line before, without its line feed; 64 zeros in
+    the first. A line is the canonical JSON of one event, then a line feed.
+    """
 
     event: Literal["started"]
     previous: Sha256
@@ -100,4 +104,16 @@ class AttemptEnded(Frozen):
     time_us: Count
 
 
-Attempt = Annotated[AttemptStarted | AttemptEnded, Field(discriminator="event")]
+class LogResumed(Frozen):
+    """Another runner went on with the campaign: its clock may read less than the lines before.
+
+    `torn`: what followed the last whole line of the log, as text with escapes; empty if nothing did.
+    """
+
+    event: Literal["resumed"]
+    previous: Sha256
+    torn: Annotated[str, StringConstraints(max_length=40000)]
+    time_us: Count
+
+
+Attempt = Annotated[AttemptStarted | AttemptEnded | LogResumed, Field(discriminator="event")]

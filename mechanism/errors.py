@@ -2,13 +2,13 @@
 
     MechanismError
       PlanError      a frozen plan does not say what it must
-      FixtureError   the fixture on disk is not the one that was frozen
       CellError      a cell ended without a capture
       EngineError    the engine that ran is not the one the plan names
       CampaignError  the campaign or its bundle cannot go on
 
-`str()` of each is one message for a person: what was expected, then what was found. The kernel rooms
-have their own root, `mechanism.kernel.errors.KernelError`, since they stand without the rest.
+`str()` of each is one message for a person: what was expected, then what was found. The kernel and the
+fixture rooms stand without the rest and have roots of their own: `mechanism.kernel.errors.KernelError`,
+`mechanism.fixture.errors.FixtureError`.
 """
 
 
@@ -18,10 +18,6 @@ class MechanismError(Exception):
 
 class PlanError(MechanismError):
     """A frozen plan does not say what it must, or cannot deliver what it says."""
-
-
-class FixtureError(MechanismError):
-    """The fixture on disk is not the one that was frozen."""
 
 
 class CellError(MechanismError):
