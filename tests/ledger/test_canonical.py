@@ -1,0 +1,86 @@
+"""Canonical bytes follow RFC 8785, and reading is as strict as writing."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.canonical import CanonicalError, canonical, digest, parse, parse_canonical, sha256
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=15,
+).filter(lambda value: isinstance(value, dict | list))
+
+
+@given(JSON)
+def test_reading_undoes_writing(value: dict[str, object]) -> None:
+    assert parse_canonical(canonical(value)) == value
+
+
+@given(JSON)
+def test_one_value_has_one_byte_string(value: dict[str, object]) -> None:
+    spaced = json.dumps(value, indent=1, ensure_ascii=True).encode()
+    assert canonical(parse(spaced)) == canonical(value)
+    if spaced != canonical(value):
+        with pytest.raises(CanonicalError, match="expected RFC 8785 canonical bytes"):
+            parse_canonical(spaced)
+
+
+def test_keys_are_sorted_by_utf16_unit() -> None:
+    """Case Q4: U+1F600 sorts before U+E000, since its first UTF-16 unit is 0xD83D."""
+    assert canonical({"\ue000": 1, "\U0001f600": 2}) == '{"\U0001f600":2,"\ue000":1}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(10.0, b"[10]"), (-0.0, b"[0]"), (1e-07, b"[1e-7]"), (1e20, b"[100000000000000000000]")],
+)
+def test_numbers_are_written_as_rfc_8785_says(value: float, text: bytes) -> None:
+    """Case Q4."""
+    assert canonical([value]) == text
+
+
+@pytest.mark.parametrize("value", [2**60, float("nan"), float("inf")])
+def test_numbers_that_json_cannot_hold_are_refused(value: float) -> None:
+    with pytest.raises(CanonicalError, match="^cannot be written as canonical JSON"):
+        canonical([value])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'{"a":1,"a":2}', "expected each key once, got 'a' twice"),
+        (b'{"a":NaN}', "expected integers only, got the number NaN"),
+        (b'{"a":1e400}', "expected integers only, got the number 1e400"),
+        (b'{"a":1.5}', "expected integers only, got the number 1.5"),
+        (b'{"a":9007199254740992}', "expected integers within 2^53 - 1, got 9007199254740992"),
+        (b"\xef\xbb\xbf{}", "expected UTF-8 JSON without a byte order mark, got one"),
+        (b'{"a":"\xff"}', "expected UTF-8, got byte 0xff at offset 6"),
+        (b"[" * 65 + b"]" * 65, "expected at most 64 nested levels, got more"),
+        (
+            b'{"a"',
+            "expected one JSON value, got something else: Expecting ':' delimiter: line 1 column 5 (char 4)",
+        ),
+        (b"", "expected one JSON value, got something else: Expecting value: line 1 column 1 (char 0)"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_what_is_not_strict_json_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(CanonicalError) as caught:
+        parse(data)
+    assert str(caught.value) == message
+
+
+@given(st.binary(max_size=100))
+def test_no_bytes_raise_anything_but_the_named_error(data: bytes) -> None:
+    try:
+        parse_canonical(data)
+    except CanonicalError:
+        pass
+
+
+def test_a_digest_is_that_of_the_bytes() -> None:
+    assert digest({"b": 1, "a": []}) == sha256(b'{"a":[],"b":1}')
