@@ -1,5 +1,6 @@
 """Canonical bytes follow RFC 8785, and reading is as strict as writing."""
 
+import contextlib
 import json
 
 import pytest
@@ -25,7 +26,7 @@ def test_one_value_has_one_byte_string(value: dict[str, object]) -> None:
     spaced = json.dumps(value, indent=1, ensure_ascii=True).encode()
     assert canonical(parse(spaced)) == canonical(value)
     if spaced != canonical(value):
-        with pytest.raises(CanonicalError, match="expected RFC 8785 canonical bytes"):
+        with pytest.raises(CanonicalError, match=r"^expected RFC 8785 canonical bytes"):
             parse_canonical(spaced)
 
 
@@ -76,10 +77,8 @@ def test_what_is_not_strict_json_is_refused(data: bytes, message: str) -> None:
 
 @given(st.binary(max_size=100))
 def test_no_bytes_raise_anything_but_the_named_error(data: bytes) -> None:
-    try:
+    with contextlib.suppress(CanonicalError):
         parse_canonical(data)
-    except CanonicalError:
-        pass
 
 
 def test_a_digest_is_that_of_the_bytes() -> None:

@@ -1,0 +1,268 @@
+"""Every plan that cannot be run is refused before anything starts, with its line and the way out."""
+
+from pathlib import Path
+
+import pytest
+
+from ledger.fault import FaultsError
+from mechanism.errors import PlanError
+from mechanism.fixture.routing import routing_file
+from mechanism.plan.deliver import refuse_static, refuse_undeliverable
+from mechanism.plan.document import load_ledger, load_plan
+
+PLANS = Path(__file__).parents[2] / "plans"
+Edit = tuple[str, str]
+
+
+def refusals(folder: Path, *edits: Edit, plan: str = "route_block") -> list[str]:
+    """What is said of a plan after the edits, each of which must hit exactly once."""
+    text = (PLANS / f"{plan}.yaml").read_text(encoding="utf-8")
+    for old, new in edits:
+        assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times"
+        text = text.replace(old, new)
+    path = folder / "plan.yaml"
+    path.write_text(text, encoding="utf-8")
+    try:
+        loaded = load_plan(path)
+        refuse_static(loaded)
+        ledger = load_ledger(loaded, folder)
+        refuse_undeliverable(loaded, ledger, routing_file(loaded.plan.fixture).topk_ids)
+    except FaultsError as fault:
+        return str(fault).splitlines()
+    return []
+
+
+@pytest.mark.parametrize("plan", ["route_block", "quick"])
+def test_committed_plans_can_deliver(tmp_path: Path, plan: str) -> None:
+    assert refusals(tmp_path, plan=plan) == []
+
+
+# Each case: what is wrong, the edit, and the messages; `@` stands for the line of the edit, `@1` for the next.
+SHAPES = [
+    (
+        "duplicate key",
+        ("replicates: 5", "replicates: 5\nreplicates: 5"),
+        "plan.yaml:@1: replicates: expected each key once, got 'replicates' again (first on line @)",
+    ),
+    (
+        "unknown key",
+        ("replicates: 5", "replicates: 5\nrepeats: 5"),
+        "plan.yaml:@1: repeats: expected no such key; it is unknown here, check its spelling",
+    ),
+    (
+        "no replicates",
+        ("replicates: 5", "replicates: 0"),
+        "plan.yaml:@: replicates: expected at least 1, got 0",
+    ),
+    (
+        "no as a name",
+        ("name: route_block", "name: no"),
+        'plan.yaml:@: name: expected a value with one reading, got no; quote it ("no") if text is meant',
+    ),
+    (
+        "octal",
+        ("replicates: 5", "replicates: 05"),
+        'plan.yaml:@: replicates: expected a value with one reading, got 05; quote it ("05") if text is meant',
+    ),
+    (
+        "text for a number",
+        ("tokens: 12", 'tokens: "12"'),
+        "plan.yaml:@: fixture.tokens: expected an integer, got '12'",
+    ),
+    (
+        "true for a number",
+        ("tokens: 12", "tokens: true"),
+        "plan.yaml:@: fixture.tokens: expected an integer, got True",
+    ),
+    (
+        "grid of 0",
+        ("grid: 200", "grid: 0"),
+        "plan.yaml:@: phases[2].cells[2].grid: expected at least 1, got 0",
+    ),
+    ("missing key", ("time_limit_s: 60\n", ""), "plan.yaml:3: time_limit_s: expected this key, found none"),
+    (
+        "group without a kernel",
+        ("group_size: 128", "group_size: 96"),
+        "plan.yaml:@: fixture.group_size: expected 32, 64 or 128, got 96",
+    ),
+    (
+        "surfaces out of order",
+        ("[w13, activation, w2, output]", "[w2, w13]"),
+        "plan.yaml:3: surfaces: expected some of w13, activation, w2, output in this order, each once",
+    ),
+    (
+        "unknown arrival",
+        (
+            "  H0: # index order, but route 86 is served last\n    arrival:\n      kind: explicit",
+            "  H0:\n    arrival:\n      kind: lucky",
+        ),
+        "plan.yaml:@1: histories.H0.arrival: expected 'index', 'warps', 'explicit', 'seeded', got 'lucky'",
+    ),
+]
+RULES = [
+    (
+        "cell named twice",
+        ("name: replay", "name: native"),
+        "plan.yaml:@: phases[0].cells[1].name: expected each cell once, got native again; rename one",
+    ),
+    (
+        "phase named twice",
+        ("name: transfer", "name: qualification"),
+        "plan.yaml:@: phases[1].name: expected each phase once, got qualification again",
+    ),
+    (
+        "history never defined",
+        (
+            "name: replay, alignment: own, histories: [H0, H1]",
+            "name: replay, alignment: own, histories: [H0, H2]",
+        ),
+        "plan.yaml:@: phases[0].cells[1].histories: expected histories that are defined (H0, H1), got H2",
+    ),
+    (
+        "nothing constructed",
+        ("alignment: constructed", "alignment: stable"),
+        "plan.yaml:@1: phases[0].cells[1].alignment: expected a cell with alignment: constructed for every history whose alignment is injected, got none for H0, H1; add one",
+    ),
+    (
+        "K not divisible by the tile",
+        ("w2: {tile: [64, 128]", "w2: {tile: [512, 128]"),
+        "plan.yaml:@: build.launch.w2: tile_k must divide K: K=768 leaves 256 over tile_k=512; use another",
+    ),
+    (
+        "hidden that Marlin does not take",
+        ("hidden: 2048", "hidden: 2056"),
+        "plan.yaml:16: fixture: hidden % 128 must be 0: 2056 leaves 8; pad hidden to 2176",
+    ),
+    (
+        "intermediate not divisible by the group",
+        ("intermediate: 768", "intermediate: 704"),
+        "plan.yaml:16: fixture: intermediate % max(64, group) must be 0: 704 leaves 64 over 128; use a group that divides it, or pad intermediate to 768",
+    ),
+    (
+        "no atomics",
+        ("experts: 128", "experts: 64"),
+        "plan.yaml:@: fixture.experts: expected an alignment decided by atomics (1024 routes or more, or more than 64 experts), got 96 routes to 64 experts: their order is fixed, so histories cannot differ (marlin-moe 2.4)",
+    ),
+    (
+        "kernel unknown",
+        ("vllm==0.22.0", "vllm==0.23.0"),
+        "plan.yaml:@: build.kernel: expected a build whose arithmetic is known (vllm==0.11.0, vllm==0.22.0, vllm==0.29.0), got vllm==0.23.0",
+    ),
+    (
+        "not the kernel's choice",
+        ("w2: {tile: [64, 128], ctas_per_sm: 3", "w2: {tile: [64, 128], ctas_per_sm: 2"),
+        "plan.yaml:@: build.launch.w2: expected the kernel's own choice, tile [64, 128] with 3 CTAs per SM (marlin-moe 4.3), got tile [64, 128] with 2; pin that, or say chosen_by: plan",
+    ),
+    (
+        "swap of two experts",
+        ("routes: [22, 28]", "routes: [22, 27]"),
+        "plan.yaml:@: phases[2].cells[0].swap: under H0: expected two routes of one expert, got route 22 of expert 106 and 27 of 9",
+    ),
+    (
+        "swap of a route with itself",
+        ("routes: [22, 28]", "routes: [22, 22]"),
+        "plan.yaml:@: phases[2].cells[0].swap.routes: expected two routes, got 22 twice",
+    ),
+    (
+        "swap of no route",
+        ("routes: [22, 28]", "routes: [22, 96]"),
+        "plan.yaml:@: phases[2].cells[0].swap: under H0: expected routes 0..95, got 96",
+    ),
+    (
+        "boundary swap inside one block",
+        ("routes: [51, 86]", "routes: [51, 62]"),
+        "plan.yaml:@: phases[2].cells[1].swap: under H0: expected routes of two padded blocks, got 51 and 62 both in block 40; expert 106 fills 2 blocks of 8; choose routes on two sides of a boundary, of an expert with more routes than one block holds",
+    ),
+    (
+        "within-block swap across blocks",
+        ("routes: [22, 28]", "routes: [22, 86]"),
+        "plan.yaml:@: phases[2].cells[0].swap: under H0: expected two routes of one padded block, got 22 in block 40 and 86 in 41",
+    ),
+    (
+        "boundary without a boundary",
+        (
+            "swap: {kind: block-boundary, routes: [51, 86]}",
+            "swap: {kind: block-boundary, routes: [51, 86]}\n        grid: 200",
+        ),
+        "plan.yaml:@: phases[2].cells[1].swap: under H0: expected padded blocks with different W13 slice lists, got 40 and 41 with equal ones at a grid of 200 (600 tiles, tiles 0..399 are whole; marlin-moe 5.3): the swap cannot matter; choose an expert whose blocks lie on two sides of the boundary, or another grid",
+    ),
+    (
+        "grid that splits",
+        ("grid: 200", "grid: 246"),
+        "plan.yaml:@1: phases[2].cells[2].single_slice: expected a grid at which every w13 tile has one slice, got 246 CTAs: 108 of 600 tiles split (50 padded blocks; marlin-moe 5.6); a grid that divides the tiles has none split",
+    ),
+    (
+        "assumption left unsaid",
+        ("assumptions: [U2, U3, U5]", "assumptions: [U2, U3]"),
+        "plan.yaml:@: assumptions: expected U5 among the assumptions, got it missing: an arrival order serves lanes of one warp out of lane order; add it",
+    ),
+    (
+        "ledger unknown",
+        ("ledger: route_block", "ledger: route_blok"),
+        "plan.yaml:@: ledger: expected one of quick, route_block or a path that ends in .yaml, got route_blok",
+    ),
+    (
+        "cell the ledger cites is gone",
+        ("name: canonical", "name: canon"),
+        "route_block.yaml:1: claims.C08: expected a cell that the plan has, got canonical under H0",
+    ),
+]
+
+
+def lines_of(message: str, old: str) -> str:
+    text = (PLANS / "route_block.yaml").read_text(encoding="utf-8")
+    line = text[: text.index(old)].count("\n") + 1
+    return message.replace("@1", str(line + 1)).replace("@", str(line))
+
+
+def check(folder: Path, edit: Edit, message: str) -> None:
+    found = refusals(folder, edit)
+    assert lines_of(message, edit[0]) in found, found
+
+
+@pytest.mark.parametrize(("edit", "message"), [case[1:] for case in SHAPES], ids=[case[0] for case in SHAPES])
+def test_a_document_that_is_no_plan(tmp_path: Path, edit: Edit, message: str) -> None:
+    check(tmp_path, edit, message)
+    assert len(refusals(tmp_path, edit)) == 1
+
+
+@pytest.mark.parametrize(("edit", "message"), [case[1:] for case in RULES], ids=[case[0] for case in RULES])
+def test_a_plan_that_breaks_a_rule(tmp_path: Path, edit: Edit, message: str) -> None:
+    check(tmp_path, edit, message)
+
+
+def test_arrival_that_is_no_permutation(tmp_path: Path) -> None:
+    found = refusals(tmp_path, ("91, 92, 93, 94, 95, 86,", "91, 92, 93, 94, 94, 86,"))
+    assert found == [
+        "plan.yaml:41: histories.H0.arrival: arrival: expected a permutation of 0..95, got 94 twice"
+    ]
+
+
+def test_transfer_between_equal_memberships_is_refused(tmp_path: Path) -> None:
+    """Case S8: a transfer needs histories whose memberships differ."""
+    text = (PLANS / "route_block.yaml").read_text(encoding="utf-8")
+    head, tail = text.split("  H1:")
+    order = head.split("H0:")[1].split("arrival:")[1].rstrip()
+    changed = head + "  H1:\n    arrival:" + order + "\n\nsurfaces:" + tail.split("surfaces:")[1]
+    found = refusals(tmp_path, (text, changed))
+    line = changed[: changed.index("name: cross-order")].count("\n") + 1
+    assert found == [
+        f"plan.yaml:{line}: phases[1].cells[0].alignment: expected histories whose memberships differ, got H0 and H1"
+        " with the same routes in every padded block: a transfer between them shows nothing; change an arrival order"
+    ]
+
+
+def test_a_plan_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(PlanError) as caught:
+        load_plan(tmp_path / "none.yaml")
+    assert str(caught.value).endswith("none.yaml: cannot be read: No such file or directory; check the path")
+
+
+def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
+    found = refusals(
+        tmp_path,
+        ("name: replay", "name: native"),
+        ("routes: [22, 28]", "routes: [22, 22]"),
+        ("hidden: 2048", "hidden: 2056"),
+    )
+    assert len(found) >= 3
