@@ -26,7 +26,7 @@ def test_one_value_has_one_byte_string(value: dict[str, object]) -> None:
     spaced = json.dumps(value, indent=1, ensure_ascii=True).encode()
     assert canonical(parse(spaced)) == canonical(value)
     if spaced != canonical(value):
-        with pytest.raises(CanonicalError, match=r"^expected RFC 8785 canonical bytes"):
+        with pytest.raises(CanonicalError, match="canonical bytes, got the same value"):
             parse_canonical(spaced)
 
 

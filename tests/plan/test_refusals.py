@@ -233,8 +233,9 @@ def test_a_plan_that_breaks_a_rule(tmp_path: Path, edit: Edit, message: str) -> 
 
 def test_arrival_that_is_no_permutation(tmp_path: Path) -> None:
     found = refusals(tmp_path, ("91, 92, 93, 94, 95, 86,", "91, 92, 93, 94, 94, 86,"))
+    line = lines_of("@1", "  H0:")
     assert found == [
-        "plan.yaml:41: histories.H0.arrival: arrival: expected a permutation of 0..95, got 94 twice"
+        f"plan.yaml:{line}: histories.H0.arrival: arrival: expected a permutation of 0..95, got 94 twice"
     ]
 
 
