@@ -101,7 +101,7 @@ def _swap_fault(plan: Plan, cell: Cell, swap: Swap, base: Alignment) -> str | No
         return f"expected two routes of one expert, got route {a} of expert {expert_a} and {b} of {expert_b}"
     if swap.kind == "within-block":
         if block_a != block_b:
-            return f"expected two routes of one padded block, got route {a} in block {block_a} and {b} in {block_b}"
+            return f"expected two routes of one padded block, got {a} in block {block_a} and {b} in {block_b}"
         return None
     held = sum(expert == expert_a for expert in base.expert_ids)
     if block_a == block_b:
@@ -129,9 +129,9 @@ def _boundary_fault(plan: Plan, cell: Cell, block_a: int, block_b: int, *, padde
     direct = schedule.rounds * schedule.grid
     where = f"tiles 0..{direct - 1} are whole" if direct else "no tile is in a whole round"
     return (
-        f"expected padded blocks with different W13 slice lists, got blocks {block_a} and {block_b} with equal ones"
-        f" at a grid of {schedule.grid} ({schedule.tiles} tiles, {where}; marlin-moe 5.3): the swap cannot matter;"
-        " choose an expert whose blocks lie on two sides of the boundary, or another grid"
+        f"expected padded blocks with different W13 slice lists, got {block_a} and {block_b} with equal ones"
+        f" at a grid of {schedule.grid} ({schedule.tiles} tiles, {where}; marlin-moe 5.3): the swap"
+        " cannot matter; choose an expert whose blocks lie on two sides of the boundary, or another grid"
     )
 
 
@@ -159,9 +159,9 @@ def _grids(plan: Plan, natives: dict[str, Alignment]) -> Found:
                 split = sum(tile.schedule_class == "split" for tile in schedule)
                 yield (
                     (*path, "single_slice"),
-                    f"expected a grid at which every {gemm.name} tile has one slice, got {schedule.grid} CTAs, which"
-                    f" split {split} of {schedule.tiles} tiles ({blocks} padded blocks; marlin-moe 5.6);"
-                    " a grid that divides the tiles has none split",
+                    f"expected a grid at which every {gemm.name} tile has one slice, got {schedule.grid}"
+                    f" CTAs: {split} of {schedule.tiles} tiles split ({blocks} padded blocks; marlin-moe"
+                    " 5.6); a grid that divides the tiles has none split",
                 )
 
 

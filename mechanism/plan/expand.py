@@ -8,7 +8,7 @@ from ledger.plan import Cell, Phase, Plan
 
 
 def donor(cell: Cell, history: str) -> str | None:
-    """The history whose native alignment the cell injects under `history`; None if it injects no native one."""
+    """The history whose native alignment the cell injects under `history`; None if it injects none."""
     if cell.alignment == "own":
         return history
     if cell.alignment == "opposite":
@@ -33,7 +33,7 @@ def expand(plan: Plan, grids: tuple[int, int]) -> tuple[LockedCell, ...]:
             grids=grids if cell.grid is None else (cell.grid, cell.grid),
         )
         for replicate in range(1, plan.replicates + 1)
-        for phase, cell, history in sorted(_arms(plan), key=lambda arm: _place(plan, replicate, *arm))  # noqa: B023
+        for phase, cell, history in sorted(_arms(plan), key=lambda arm: _place(plan, replicate, *arm))
     )
 
 

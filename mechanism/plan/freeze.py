@@ -49,8 +49,8 @@ def require_frozen(plan: LoadedPlan, ledger: LoadedLedger, lock: Lock, *, name: 
     for what, file, frozen, found in pairs:
         if frozen != found:
             raise PlanError(
-                f"{file}: the {what} was changed after it was frozen: {name} has sha256 {frozen}, the file has {found};"
-                f" undo the change, or freeze the changed {what} with `mechanism freeze`"
+                f"{file}: the {what} was changed after it was frozen: {name} has sha256 {frozen}, the file"
+                f" has {found}; undo the change, or freeze the changed {what} with `mechanism freeze`"
             )
 
 
@@ -60,8 +60,8 @@ def require_same(lock: Lock, again: Lock, *, name: str) -> None:
         return
     keys = [key for key in Lock.model_fields if getattr(lock, key) != getattr(again, key)]
     raise PlanError(
-        f"{name}: {', '.join(keys)} differ from what this plan gives now; the lock was edited, or made by another"
-        " version of the recipe or the rules; freeze again with `mechanism freeze`"
+        f"{name}: {', '.join(keys)} differ from what this plan gives now; the lock was edited, or made by"
+        " another version of the recipe or the rules; freeze again with `mechanism freeze`"
     )
 
 

@@ -66,8 +66,8 @@ def _alignments(plan: Plan) -> Found:
             if lacking:
                 yield (
                     here,
-                    f"expected a cell with alignment: constructed for every history whose alignment is injected,"
-                    f" got none for {', '.join(lacking)}; add one",
+                    "expected a cell with alignment: constructed for every history whose alignment is"
+                    f" injected, got none for {', '.join(lacking)}; add one",
                 )
         if cell.swap is not None and cell.alignment == "constructed":
             yield (*path, "swap"), "expected a swap in an injected alignment, got alignment: constructed"
@@ -76,7 +76,7 @@ def _alignments(plan: Plan) -> Found:
 
 
 def _shapes(plan: Plan) -> Found:
-    """Step 4: a kernel whose arithmetic is known, and a layer that takes its path (marlin-moe 3, 9.2, 9.3)."""
+    """Step 4: a kernel whose arithmetic is known, and a layer that takes its path (marlin-moe 3, 9)."""
     fixture = plan.fixture
     if plan.build.kernel not in versions.VERSIONS:
         known = ", ".join(versions.VERSIONS)
@@ -116,7 +116,7 @@ def _shapes(plan: Plan) -> Found:
 
 
 def _launches(plan: Plan) -> Found:
-    """Step 5: the pinned launch exists, and is the kernel's own choice where the plan says so (marlin-moe 4)."""
+    """Step 5: the pinned launch exists, and is the kernel's own choice where the plan says so."""
     fixture = plan.fixture
     for gemm in geometry.gemms(fixture):
         path = ("build", "launch", gemm.name)

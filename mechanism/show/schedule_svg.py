@@ -4,7 +4,7 @@ Colours are from the Okabe-Ito set and never carry meaning alone: split tiles ar
 many bars as they have slices, moved routes are also boxed.
 """
 
-from xml.etree import ElementTree as Tree
+from xml.etree import ElementTree as ET
 
 from mechanism.show.schedule_map import BlockRow, GemmMap, ScheduleMap
 
@@ -18,7 +18,7 @@ def schedule_svg(shown: ScheduleMap) -> str:
     panels = LEFT + sum(widths) + GAP * len(widths)
     routes_width = 40 + 7 * max((len(_routes_text(row)) for row in _told(shown)), default=0)
     width, height = max(panels + routes_width, 820), TOP + ROW * len(shown.blocks) + 70
-    root = Tree.Element(
+    root = ET.Element(
         "svg",
         {
             "xmlns": "http://www.w3.org/2000/svg",
@@ -30,8 +30,8 @@ def schedule_svg(shown: ScheduleMap) -> str:
             "font-size": "11",
         },
     )
-    Tree.SubElement(root, "title").text = _title(shown)
-    Tree.SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#ffffff"})
+    ET.SubElement(root, "title").text = _title(shown)
+    ET.SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#ffffff"})
     _heading(root, shown)
     _rows(root, shown)
     left = LEFT
@@ -40,26 +40,26 @@ def schedule_svg(shown: ScheduleMap) -> str:
         left += panel + GAP
     _routes(root, shown, left)
     _legend(root, height - 40)
-    Tree.indent(root)
-    return Tree.tostring(root, encoding="unicode") + "\n"
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _title(shown: ScheduleMap) -> str:
     return f"{'SIMULATED s' if shown.simulated else 'S'}chedule of plan {shown.plan} on {shown.device}"
 
 
-def _text(parent: Tree.Element, x: float, y: float, text: str, **style: str) -> None:
+def _text(parent: ET.Element, x: float, y: float, text: str, **style: str) -> None:
     names = {name.replace("_", "-"): value for name, value in style.items()}
-    Tree.SubElement(parent, "text", {"x": f"{x:g}", "y": f"{y:g}", "fill": INK, **names}).text = text
+    ET.SubElement(parent, "text", {"x": f"{x:g}", "y": f"{y:g}", "fill": INK, **names}).text = text
 
 
-def _heading(root: Tree.Element, shown: ScheduleMap) -> None:
+def _heading(root: ET.Element, shown: ScheduleMap) -> None:
     _text(root, 16, 28, _title(shown), font_size="17", font_weight="600")
     moved = ", ".join(map(str, shown.moved_routes)) or "none"
     _text(root, 16, 48, f"{shown.title}. Routes that change padded block between histories: {moved}.")
 
 
-def _rows(root: Tree.Element, shown: ScheduleMap) -> None:
+def _rows(root: ET.Element, shown: ScheduleMap) -> None:
     _text(root, 16, TOP - 8, "padded block, expert", fill=PALE)
     told = {row.block for row in _told(shown)}
     for row in shown.blocks:
@@ -69,12 +69,12 @@ def _rows(root: Tree.Element, shown: ScheduleMap) -> None:
         _text(root, 52, y + 12, f"expert {row.expert}", font_weight=weight)
         if row.moves:
             mark = {"x": "12", "y": str(y), "width": str(LEFT - 20), "height": str(ROW - 1), "rx": "3"}
-            Tree.SubElement(root, "rect", {**mark, "fill": "none", "stroke": MOVED, "stroke-width": "1.5"})
+            ET.SubElement(root, "rect", {**mark, "fill": "none", "stroke": MOVED, "stroke-width": "1.5"})
 
 
-def _panel(root: Tree.Element, gemm: GemmMap, left: int) -> None:
+def _panel(root: ET.Element, gemm: GemmMap, left: int) -> None:
     plan = gemm.schedule
-    group = Tree.SubElement(root, "g", {"transform": f"translate({left} {TOP})"})
+    group = ET.SubElement(root, "g", {"transform": f"translate({left} {TOP})"})
     _text(group, 0, -22, gemm.label, font_weight="600")
     _text(group, 0, -8, f"{plan.grid} CTAs, {plan.n_tiles} column tiles", fill=PALE)
     for block in range(plan.padded_blocks):
@@ -82,15 +82,15 @@ def _panel(root: Tree.Element, gemm: GemmMap, left: int) -> None:
             _tile(group, column * TILE, block * ROW, slices, _says(gemm, block, column))
 
 
-def _tile(group: Tree.Element, x: int, y: int, slices: int, says: str) -> None:
+def _tile(group: ET.Element, x: int, y: int, slices: int, says: str) -> None:
     size = {"width": str(TILE - 1), "height": str(ROW - 1)}
     fill = DIRECT if slices == 1 else SPLIT
-    box = Tree.SubElement(group, "rect", {"x": str(x), "y": str(y), **size, "fill": fill})
-    Tree.SubElement(box, "title").text = says
+    box = ET.SubElement(group, "rect", {"x": str(x), "y": str(y), **size, "fill": fill})
+    ET.SubElement(box, "title").text = says
     for cut in range(1, slices):  # one bar per cut: a shape besides the colour
         at = x + (TILE - 1) * cut / slices
         line = {"x1": f"{at:.1f}", "x2": f"{at:.1f}", "y1": str(y + 2), "y2": str(y + ROW - 3)}
-        Tree.SubElement(group, "line", {**line, "stroke": INK, "stroke-width": "1"})
+        ET.SubElement(group, "line", {**line, "stroke": INK, "stroke-width": "1"})
 
 
 def _says(gemm: GemmMap, block: int, column: int) -> str:
@@ -108,27 +108,27 @@ def _routes_text(row: BlockRow) -> str:
     return "   ".join(f"{name}: {' '.join(map(str, routes))}" for name, routes in row.routes.items())
 
 
-def _routes(root: Tree.Element, shown: ScheduleMap, left: int) -> None:
+def _routes(root: ET.Element, shown: ScheduleMap, left: int) -> None:
     _text(root, left, TOP - 8, "routes, where an expert fills more than one block", fill=PALE)
     moved = set(shown.moved_routes)
     for row in _told(shown):
-        line = Tree.SubElement(
+        line = ET.SubElement(
             root, "text", {"x": str(left), "y": str(TOP + ROW * row.block + 12), "fill": INK}
         )
         for name, routes in row.routes.items():
-            Tree.SubElement(line, "tspan", {"fill": PALE}).text = f"{name}: "
+            ET.SubElement(line, "tspan", {"fill": PALE}).text = f"{name}: "
             for route in routes:
                 style = (
                     {"fill": MOVED, "font-weight": "700", "text-decoration": "underline"}
                     if route in moved
                     else {}
                 )
-                Tree.SubElement(line, "tspan", style).text = f"{route} "
-            Tree.SubElement(line, "tspan").text = "   "
+                ET.SubElement(line, "tspan", style).text = f"{route} "
+            ET.SubElement(line, "tspan").text = "   "
 
 
-def _legend(root: Tree.Element, y: int) -> None:
-    group = Tree.SubElement(root, "g", {"transform": f"translate(16 {y})"})
+def _legend(root: ET.Element, y: int) -> None:
+    group = ET.SubElement(root, "g", {"transform": f"translate(16 {y})"})
     for x, slices, says in ((0, 1, "direct: one CTA over all of K"), (230, 2, "split: one bar per cut of K")):
         _tile(group, x, 0, slices, says)
         _text(group, x + 22, 12, says)

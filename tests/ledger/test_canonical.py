@@ -46,7 +46,7 @@ def test_numbers_are_written_as_rfc_8785_says(value: float, text: bytes) -> None
 
 @pytest.mark.parametrize("value", [2**60, float("nan"), float("inf")])
 def test_numbers_that_json_cannot_hold_are_refused(value: float) -> None:
-    with pytest.raises(CanonicalError, match="^cannot be written as canonical JSON"):
+    with pytest.raises(CanonicalError, match=r"^cannot be written as canonical JSON"):
         canonical([value])
 
 
