@@ -1,0 +1,51 @@
+# Everything goes into .venv; `make run` and `make test` set it up by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run quick test test-all lint evidence bench schemas clean
+
+run: $(VENV)/run.stamp  ## the 70-process campaign on the simulated engine, verified
+	$(BIN)/mechanism run plans/route_block.yaml
+
+quick: $(VENV)/run.stamp  ## the same matrix on a toy geometry, in seconds
+	$(BIN)/mechanism run plans/quick.yaml
+
+test: $(VENV)/dev.stamp  ## the tests, without the slow ones
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu"
+
+test-all: $(VENV)/dev.stamp  ## the slow tests too
+	$(BIN)/python -m pytest -q -n 2 -m "not gpu"
+
+lint: $(VENV)/dev.stamp  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+evidence: $(VENV)/run.stamp  ## verify the committed evidence, raw bytes included
+	$(BIN)/verifier check runs/route-block --level raw --plan plans/route_block.yaml
+
+bench: $(VENV)/dev.stamp  ## measure; writes bench.json
+	$(BIN)/python -m mechanism.bench
+
+schemas: $(VENV)/run.stamp  ## write the JSON Schemas anew from the models
+	$(BIN)/python -m ledger.schemas
+
+$(VENV)/python.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "expected Python 3.11 or newer as $(PYTHON), got $$($(PYTHON) --version 2>&1); set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "expected the venv module; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/run.stamp: $(VENV)/python.stamp pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[run]'
+	$(BIN)/python -m compileall -q mechanism ledger verifier
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[run,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) bench.json

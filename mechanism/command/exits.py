@@ -1,0 +1,50 @@
+"""Exit codes of `mechanism`, and the one place where its errors become messages."""
+
+import functools
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ledger.fault import FaultsError
+from mechanism.errors import MechanismError
+from mechanism.kernel.errors import KernelError
+
+SUPPORTED = 0
+REFUSED = 4
+INCOMPLETE = 5
+
+TABLE = """\b
+Exit codes:
+  0    done; for run: every checked claim is supported
+  1    run only: a claim is refuted
+  2    run only: evidence is malformed or ambiguous
+  3    run only: evidence is missing or was not run
+  4    refused: bad usage, plan, lock, fixture or folder; nothing was run
+  5    run only: the bundle could not be completed; see its attempts, then --resume
+  130  stopped by Ctrl-C, 143 by SIGTERM; nothing is lost, --resume goes on
+"""
+
+
+def reported(command: Callable[..., int]) -> Callable[..., None]:
+    """A click command that ends with the code it returns, and with one message for a known error."""
+
+    @functools.wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        try:
+            code = command(*args, **kwargs)
+        except (FaultsError, MechanismError, KernelError) as fault:
+            click.echo(f"mechanism: refused:\n{fault}" if "\n" in str(fault) else f"mechanism: refused: {fault}", err=True)
+            code = REFUSED
+        except KeyboardInterrupt:
+            click.echo("mechanism: stopped by Ctrl-C", err=True)
+            code = 128 + signal.SIGINT
+        except OSError as fault:
+            where = f"{fault.filename}: " if fault.filename else ""
+            click.echo(f"mechanism: {where}{fault.strerror or fault}; nothing recorded was changed", err=True)
+            code = REFUSED
+        sys.exit(code)
+
+    return wrapper

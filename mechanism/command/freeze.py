@@ -1,0 +1,51 @@
+"""`mechanism freeze`: check that a plan can deliver, build its fixture, write its lock."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from ledger.lock import FixtureLock, Lock
+from mechanism.campaign.files import replace_file
+from mechanism.fixture.build import build
+from mechanism.fixture.routing import routing_file
+from mechanism.fixture.store import cache_folder
+from mechanism.plan.deliver import refuse_static, refuse_undeliverable
+from mechanism.plan.document import LoadedLedger, LoadedPlan, load_ledger, load_plan, lock_path
+from mechanism.plan.freeze import lock_bytes, make_lock, read_lock
+
+Progress = Callable[[int, int], None]
+
+
+def freeze(plan: Path, *, progress: Progress) -> int:
+    """Write `<plan>.lock`. Raises before anything is built if the plan cannot deliver its treatments."""
+    loaded = load_plan(plan)
+    refuse_static(loaded)
+    ledger = load_ledger(loaded, plan.parent)
+    topk_ids = routing_file(loaded.plan.fixture).topk_ids
+    blocks = refuse_undeliverable(loaded, ledger, topk_ids)
+    fixture = build(loaded.plan.fixture, cache_folder(), progress=progress)
+    lock = make_lock(loaded, ledger, fixture, padded_blocks=blocks)
+    path = lock_path(plan)
+    before = _frozen_before(path)
+    replace_file(path, lock_bytes(lock))
+    _say(path, lock, loaded, ledger, before)
+    return 0
+
+
+def _frozen_before(path: Path) -> str | None:
+    """The plan digest of the lock that is replaced; None if there is none or it cannot be read."""
+    try:
+        return read_lock(path.read_bytes(), name=path.name).plan.sha256
+    except (OSError, ValueError):
+        return None
+
+
+def _say(path: Path, lock: Lock, plan: LoadedPlan, ledger: LoadedLedger, before: str | None) -> None:
+    fixture: FixtureLock = lock.fixture
+    click.echo(f"plan     {plan.sha256}  {plan.name}")
+    click.echo(f"ledger   {ledger.sha256}  {ledger.name}")
+    click.echo(f"fixture  {fixture.digest}")
+    click.echo(f"{len(lock.cells)} processes on {lock.padded_blocks} padded blocks; frozen in {path}")
+    if before is not None and before != lock.plan.sha256:
+        click.echo(f"replaced the lock of plan {before}")
