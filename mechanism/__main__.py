@@ -1,0 +1,110 @@
+"""Command line of mechanism: names and options only; each command's work is in mechanism/command."""
+
+# Commands import what they need when they are called: --help must not wait for numpy.
+# ruff: noqa: PLC0415
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mechanism.command.exits import REFUSED, TABLE, reported
+
+PLAN = click.argument("plan", type=click.Path(path_type=Path))
+
+
+@click.group(epilog=TABLE, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(version("marlin-mechanism"), "--version", "-V", prog_name="mechanism")
+def cli() -> None:
+    """Frozen-plan experiments on the packed-AWQ Marlin MoE kernel.
+
+    A plan defines cells; each runs in cold processes, on a bit-exact simulation of the kernel, and leaves
+    a bundle of evidence. `verifier check` audits a bundle, anywhere, without this program.
+
+    First taste: mechanism run plans/quick.yaml
+    """
+
+
+@cli.command()
+@PLAN
+@reported
+def freeze(plan: Path) -> int:
+    """Check that PLAN can deliver its treatments, build its fixture, write its lock beside it.
+
+    The lock holds the sha256 of the plan, of its ledger and of every fixture tensor, and lists every process.
+    """
+    from mechanism.command.freeze import freeze as command
+    from mechanism.show.progress import fixture_progress
+
+    with fixture_progress() as progress:
+        return command(plan, progress=progress)
+
+
+@cli.command()
+@PLAN
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Bundle folder; default runs/local/<plan>-<time>."
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Cold processes at a time; default: one per core.")
+@click.option("--resume", is_flag=True, help="Go on with the bundle in --out: run what has no valid record.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@reported
+def run(plan: Path, out: Path | None, jobs: int | None, form: str, *, resume: bool) -> int:
+    """Run every cell of a frozen PLAN in cold processes, record them, verify the bundle.
+
+    Ends with the verifier's exit code, or with 5 if the bundle could not be completed. Progress goes to
+    stderr; with --format json, stdout is one object.
+    """
+    from mechanism.command.run import RunOptions
+    from mechanism.command.run import run as command
+
+    return command(RunOptions(plan=plan, out=out, jobs=jobs, resume=resume, as_json=form == "json"))
+
+
+@cli.command()
+@PLAN
+@click.option(
+    "--svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the schedule into this file."
+)
+@reported
+def schedule(plan: Path, svg: Path | None) -> int:
+    """Print which padded blocks of PLAN are direct and which are split, and which routes move."""
+    from mechanism.command.schedule import schedule as command
+
+    return command(plan, svg=svg)
+
+
+@cli.group()
+def fixture() -> None:
+    """Build fixtures: one MoE layer of packed AWQ weights, hidden states and a routing."""
+
+
+@fixture.command("build")
+@PLAN
+@reported
+def fixture_build(plan: Path) -> int:
+    """Build the fixture of PLAN into the cache ($MECHANISM_CACHE), or verify the one that is there."""
+    from mechanism.command.fixture import build_fixture as command
+    from mechanism.show.progress import fixture_progress
+
+    with fixture_progress() as progress:
+        return command(plan, progress=progress)
+
+
+def main() -> Any:
+    """Entry point. Usage errors end with 4, since 2 is a verdict on evidence."""
+    try:
+        return cli.main(standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except click.ClickException as fault:
+        fault.show()
+        sys.exit(REFUSED)
+    except click.Abort:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

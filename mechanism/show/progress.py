@@ -1,0 +1,88 @@
+"""Progress on stderr: a live bar in a terminal, plain lines otherwise. stdout stays for results."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+#: Without a terminal a line is printed whenever another tenth is done, and for every failure.
+PLAIN_STEPS = 10
+
+
+@contextmanager
+def fixture_progress() -> Iterator[Callable[[int, int], None]]:
+    """A callback `(done, total)` that shows how far the build of a fixture is."""
+    with counting("fixture", unit="experts") as shown:
+        yield shown.at
+
+
+class Counter:
+    """What is shown of one long piece of work: `at` moves it, `note` adds a line that stays."""
+
+    def at(self, done: int, total: int, *, failed: int = 0, seconds_left: float | None = None) -> None:
+        """Show that `done` of `total` are done; `seconds_left` is an estimate, if there is one."""
+        raise NotImplementedError
+
+    def note(self, text: str) -> None:
+        """A line worth keeping."""
+        raise NotImplementedError
+
+
+@contextmanager
+def counting(name: str, *, unit: str, stream: TextIO | None = None) -> Iterator[Counter]:
+    """Progress of `name`, counted in `unit`, on stderr or on `stream`."""
+    out = sys.stderr if stream is None else stream
+    if not out.isatty():
+        yield _Lines(name, unit, out)
+        return
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[failed]}"),
+        TimeRemainingColumn(compact=True),
+        console=Console(file=out),
+        transient=False,
+    ) as bar:
+        yield _Bar(bar, bar.add_task(name, total=None, failed=""))
+
+
+class _Bar(Counter):
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar, self._task = bar, task
+
+    def at(self, done: int, total: int, *, failed: int = 0, seconds_left: float | None = None) -> None:
+        del seconds_left  # the bar estimates for itself, from the same counts
+        self._bar.update(self._task, completed=done, total=total, failed=f"{failed} failed" if failed else "")
+
+    def note(self, text: str) -> None:
+        self._bar.console.print(text, markup=False, highlight=False)
+
+
+class _Lines(Counter):
+    def __init__(self, name: str, unit: str, out: TextIO) -> None:
+        self._name, self._unit, self._out = name, unit, out
+        self._told = (-1, 0)
+
+    def at(self, done: int, total: int, *, failed: int = 0, seconds_left: float | None = None) -> None:
+        step = done * PLAIN_STEPS // total if total else PLAIN_STEPS
+        if (step, failed) == self._told:
+            return
+        self._told = (step, failed)
+        left = "" if seconds_left is None or done == total else f", about {seconds_left:.0f} s left"
+        self.note(f"{self._name}: {done} of {total} {self._unit}, {failed} failed{left}")
+
+    def note(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
