@@ -26,7 +26,7 @@ evidence: $(VENV)/run.stamp  ## verify the committed evidence, raw bytes include
 	$(BIN)/verifier check runs/route-block --level raw --plan plans/route_block.yaml
 
 bench: $(VENV)/dev.stamp  ## measure; writes bench.json
-	$(BIN)/python -m mechanism.bench
+	$(BIN)/python tests/bench/bench.py
 
 schemas: $(VENV)/run.stamp  ## write the JSON Schemas anew from the models
 	$(BIN)/python -m ledger.schemas
