@@ -36,7 +36,10 @@ def reported(command: Callable[..., int]) -> Callable[..., None]:
         try:
             code = command(*args, **kwargs)
         except (FaultsError, MechanismError, KernelError) as fault:
-            click.echo(f"mechanism: refused:\n{fault}" if "\n" in str(fault) else f"mechanism: refused: {fault}", err=True)
+            click.echo(
+                f"mechanism: refused:\n{fault}" if "\n" in str(fault) else f"mechanism: refused: {fault}",
+                err=True,
+            )
             code = REFUSED
         except KeyboardInterrupt:
             click.echo("mechanism: stopped by Ctrl-C", err=True)

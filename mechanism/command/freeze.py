@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from ledger.lock import FixtureLock, Lock
-from mechanism.campaign.files import replace_file
+from mechanism.process import files
 from mechanism.fixture.build import build
 from mechanism.fixture.routing import routing_file
 from mechanism.fixture.store import cache_folder
@@ -28,7 +28,7 @@ def freeze(plan: Path, *, progress: Progress) -> int:
     lock = make_lock(loaded, ledger, fixture, padded_blocks=blocks)
     path = lock_path(plan)
     before = _frozen_before(path)
-    replace_file(path, lock_bytes(lock))
+    files.replace(path, lock_bytes(lock))
     _say(path, lock, loaded, ledger, before)
     return 0
 

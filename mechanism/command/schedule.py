@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from mechanism.campaign.files import replace_file
+from mechanism.process import files
 from mechanism.fixture.routing import routing_file
 from mechanism.plan.deliver import refuse_static, refuse_undeliverable
 from mechanism.plan.document import load_ledger, load_plan
@@ -22,6 +22,6 @@ def schedule(plan: Path, *, svg: Path | None) -> int:
     shown = schedule_map(loaded.plan, topk_ids)
     click.echo(schedule_text(shown), nl=False)
     if svg is not None:
-        replace_file(svg, schedule_svg(shown).encode())
+        files.replace(svg, schedule_svg(shown).encode())
         click.echo(f"picture: {svg}")
     return 0

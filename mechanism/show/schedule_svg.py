@@ -8,13 +8,13 @@ from xml.etree import ElementTree as ET
 
 from mechanism.show.schedule_map import BlockRow, GemmMap, ScheduleMap
 
-ROW, TILE, TOP, LEFT, GAP = 16, 15, 96, 150, 36  # pixels
+ROW, TILE, TOP, LEFT, GAP, HEAD = 16, 15, 96, 150, 36, 150  # pixels; HEAD: room for a panel's heading
 DIRECT, SPLIT, MOVED, INK, PALE = "#cfe3f2", "#e69f00", "#d55e00", "#1b1b1b", "#666666"
 
 
 def schedule_svg(shown: ScheduleMap) -> str:
     """The picture's text. The same map gives the same bytes."""
-    widths = [gemm.schedule.n_tiles * TILE for gemm in shown.gemms]
+    widths = [max(gemm.schedule.n_tiles * TILE, HEAD) for gemm in shown.gemms]
     panels = LEFT + sum(widths) + GAP * len(widths)
     routes_width = 40 + 7 * max((len(_routes_text(row)) for row in _told(shown)), default=0)
     width, height = max(panels + routes_width, 820), TOP + ROW * len(shown.blocks) + 70
@@ -39,8 +39,8 @@ def schedule_svg(shown: ScheduleMap) -> str:
         _panel(root, gemm, left)
         left += panel + GAP
     _routes(root, shown, left)
-    _legend(root, height - 40)
-    ET.indent(root)
+    _legend(root, shown, height - 40)
+    ET.indent(root, "")
     return ET.tostring(root, encoding="unicode") + "\n"
 
 
@@ -78,19 +78,33 @@ def _panel(root: ET.Element, gemm: GemmMap, left: int) -> None:
     _text(group, 0, -22, gemm.label, font_weight="600")
     _text(group, 0, -8, f"{plan.grid} CTAs, {plan.n_tiles} column tiles", fill=PALE)
     for block in range(plan.padded_blocks):
-        for column, slices in enumerate(gemm.slice_counts(block)):
-            _tile(group, column * TILE, block * ROW, slices, _says(gemm, block, column))
+        counts = gemm.slice_counts(block)
+        whole = [column for column, slices in enumerate(counts) if slices == 1]
+        if whole:  # one bar for all direct tiles of a block: split ones are drawn on top of it
+            box = _box(group, 0, block * ROW, plan.n_tiles * TILE - 1, DIRECT)
+            ET.SubElement(box, "title").text = f"padded block {block}: {len(whole)} column tiles direct"
+        for column, slices in enumerate(counts):
+            if slices > 1:
+                _split(group, column * TILE, block * ROW, slices, _says(gemm, block, column))
+    height = str(plan.padded_blocks * ROW)
+    for column in range(1, plan.n_tiles):
+        x = f"{column * TILE - 0.5:g}"
+        ET.SubElement(group, "line", {"x1": x, "x2": x, "y2": height, "stroke": "#ffffff"})
 
 
-def _tile(group: ET.Element, x: int, y: int, slices: int, says: str) -> None:
-    size = {"width": str(TILE - 1), "height": str(ROW - 1)}
-    fill = DIRECT if slices == 1 else SPLIT
-    box = ET.SubElement(group, "rect", {"x": str(x), "y": str(y), **size, "fill": fill})
-    ET.SubElement(box, "title").text = says
-    for cut in range(1, slices):  # one bar per cut: a shape besides the colour
-        at = x + (TILE - 1) * cut / slices
-        line = {"x1": f"{at:.1f}", "x2": f"{at:.1f}", "y1": str(y + 2), "y2": str(y + ROW - 3)}
-        ET.SubElement(group, "line", {**line, "stroke": INK, "stroke-width": "1"})
+def _box(group: ET.Element, x: int, y: int, width: int, fill: str) -> ET.Element:
+    size = {"width": str(width), "height": str(ROW - 1)}
+    return ET.SubElement(group, "rect", {"x": str(x), "y": str(y), **size, "fill": fill})
+
+
+def _split(group: ET.Element, x: int, y: int, slices: int, says: str) -> None:
+    """A split tile: besides its colour, one bar per cut, so that it does not take colour to see it."""
+    ET.SubElement(_box(group, x, y, TILE - 1, SPLIT), "title").text = says
+    for cut in range(1, slices):
+        at = f"{x + (TILE - 1) * cut / slices:.1f}"
+        ET.SubElement(
+            group, "line", {"x1": at, "x2": at, "y1": str(y + 2), "y2": str(y + ROW - 3), "stroke": INK}
+        )
 
 
 def _says(gemm: GemmMap, block: int, column: int) -> str:
@@ -111,10 +125,9 @@ def _routes_text(row: BlockRow) -> str:
 def _routes(root: ET.Element, shown: ScheduleMap, left: int) -> None:
     _text(root, left, TOP - 8, "routes, where an expert fills more than one block", fill=PALE)
     moved = set(shown.moved_routes)
+    place = {"x": str(left), "fill": INK, "xml:space": "preserve"}
     for row in _told(shown):
-        line = ET.SubElement(
-            root, "text", {"x": str(left), "y": str(TOP + ROW * row.block + 12), "fill": INK}
-        )
+        line = ET.SubElement(root, "text", {**place, "y": str(TOP + ROW * row.block + 12)})
         for name, routes in row.routes.items():
             ET.SubElement(line, "tspan", {"fill": PALE}).text = f"{name}: "
             for route in routes:
@@ -127,10 +140,15 @@ def _routes(root: ET.Element, shown: ScheduleMap, left: int) -> None:
             ET.SubElement(line, "tspan").text = "   "
 
 
-def _legend(root: ET.Element, y: int) -> None:
+def _legend(root: ET.Element, shown: ScheduleMap, y: int) -> None:
     group = ET.SubElement(root, "g", {"transform": f"translate(16 {y})"})
-    for x, slices, says in ((0, 1, "direct: one CTA over all of K"), (230, 2, "split: one bar per cut of K")):
-        _tile(group, x, 0, slices, says)
-        _text(group, x + 22, 12, says)
-    _text(group, 450, 12, "51", fill=MOVED, font_weight="700", text_decoration="underline")
+    _box(group, 0, 0, TILE - 1, DIRECT)
+    _text(group, 22, 12, "direct: one CTA over all of K")
+    _split(group, 230, 0, 2, "split")
+    _text(group, 252, 12, "split: one bar per cut of K")
+    if not shown.moved_routes:
+        return
+    _text(
+        group, 450, 12, str(shown.moved_routes[0]), fill=MOVED, font_weight="700", text_decoration="underline"
+    )
     _text(group, 472, 12, "a route that moves between blocks from history to history")
