@@ -1,0 +1,212 @@
+"""The Marlin GEMM under a schedule: every slice, every rounding, in the kernel's order (marlin-moe 6, 7, 10).
+
+Only valid rows are computed: padding rows never influence them (9.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mechanism.kernel import versions
+from mechanism.kernel.alignment import Alignment, block_routes
+from mechanism.kernel.configuration import Launch
+from mechanism.kernel.dequantize import Weights, from_planes
+from mechanism.kernel.errors import ShapeError
+from mechanism.kernel.rounding import F32, Stored, add, multiply, narrow, storage, widen
+from mechanism.kernel.schedule import Schedule
+from mechanism.kernel.shapes import require_gemm
+from mechanism.kernel.sums import SliceSums, TileSums
+
+Executed = tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]
+"""(block, column tile, ((cta, begin, end), ...)) of every tile; slices in ascending k, in k-tiles."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Gemm:
+    """What one launch left behind.
+
+    Attributes:
+        output: (routes, N), float16, or uint16 holding bf16 bits.
+        executed: The slices that were summed, as recorded while summing them.
+        unwritten: Routes that no slot holds; their rows are 0 here and stale memory on a GPU (9.1).
+    """
+
+    output: Stored
+    executed: Executed
+    unwritten: tuple[int, ...]
+
+
+def schedule_of(
+    weights: Weights, alignment: Alignment, launch: Launch, *, kernel: str = versions.DEFAULT
+) -> Schedule:
+    """The schedule of one GEMM: its geometry is all that decides it (marlin-moe 5)."""
+    return Schedule(
+        n=weights.n,
+        k=weights.k,
+        tile_k=launch.tile_k,
+        tile_n=launch.tile_n,
+        grid=launch.grid,
+        padded_blocks=len(alignment.expert_ids),
+        group=weights.group,
+        kernel=kernel,
+    )
+
+
+def marlin_gemm(
+    a: Stored,
+    weights: Weights,
+    alignment: Alignment,
+    launch: Launch,
+    *,
+    top_k: int,
+    arch: str,
+    kernel: str = versions.DEFAULT,
+    topk_weights: npt.NDArray[np.float32] | None = None,
+    fp32_reduce: bool = True,
+) -> Gemm:
+    """One grouped GEMM, bit for bit.
+
+    Args:
+        a: Activations (size_m, K); output row r reads row ``r // top_k``. float16, or uint16 bf16 bits.
+        weights: Packed weights of all local experts.
+        alignment: Slots and blocks; ``routes`` must be size_m * top_k.
+        launch: Tile and grid.
+        top_k: The kernel's argument: routes per row of ``a`` (1 for the second GEMM of a layer).
+        arch: Architecture whose tensor core computes.
+        kernel: Build, as in ``versions``.
+        topk_weights: fp32 (routes,), multiplied in after all reductions; None for the first GEMM.
+        fp32_reduce: False sends the running sum through the output in 16 bits (7.4).
+
+    Returns:
+        Output (routes, N) and the slices that were executed.
+
+    Raises:
+        ShapeError: Something the operator refuses (9.3), or sizes that do not fit together.
+    """
+    _require(a, weights, alignment, launch, top_k=top_k, topk_weights=topk_weights)
+    sums = SliceSums(a, weights, alignment, launch, top_k=top_k, arch=arch, kernel=kernel)
+    accumulated = np.zeros((alignment.routes, 2, weights.n // 2), dtype=np.float32)
+    for tile in sums:
+        accumulated[tile.routes, :, tile.columns] = _reduce(tile, weights.dtype, fp32_reduce=fp32_reduce)
+    output = narrow(from_planes(accumulated), weights.dtype)  # 7.2, one rounding
+    experts = _expert_of_route(alignment)
+    output = _finish(output, weights, experts, topk_weights)
+    unwritten = tuple(np.flatnonzero(experts < 0).tolist())
+    output[list(unwritten)] = 0
+    return Gemm(output=output, executed=sums.executed(), unwritten=unwritten)
+
+
+def contributions(
+    a: Stored,
+    weights: Weights,
+    alignment: Alignment,
+    launch: Launch,
+    *,
+    top_k: int,
+    arch: str,
+    kernel: str = versions.DEFAULT,
+    topk_weights: npt.NDArray[np.float32] | None = None,
+) -> Iterator[tuple[npt.NDArray[np.intp], slice, tuple[Stored, ...]]]:
+    """What each slice adds when slices meet in fp16 atomics (7.4): routes, byte columns, one array a slice.
+
+    Each slice is rounded to 16 bits, then multiplied by column scale and routing weight, rounding each
+    time. Arrays are (rows, 2, byte columns), columns in plane order. Arguments as for ``marlin_gemm``.
+    """
+    _require(a, weights, alignment, launch, top_k=top_k, topk_weights=topk_weights)
+    experts = _expert_of_route(alignment)
+    for tile in SliceSums(a, weights, alignment, launch, top_k=top_k, arch=arch, kernel=kernel):
+        width = slice(4 * (tile.columns.start // 4) * 2, 4 * (tile.columns.stop // 4) * 2)
+        chosen = None if topk_weights is None else topk_weights[tile.routes]
+        finished = tuple(
+            _finish(narrow(from_planes(part), weights.dtype), weights, experts[tile.routes], chosen, width)
+            for part in tile.slices
+        )
+        yield tile.routes, width, finished
+
+
+def _reduce(tile: TileSums, dtype: str, *, fp32_reduce: bool) -> F32:
+    """Slices from the highest k down to the one that holds k = 0 (7.1)."""
+    acc = tile.slices[-1]
+    for part in tile.slices[-2::-1]:
+        if not fp32_reduce:
+            acc = widen(narrow(acc, dtype))  # RN16: the running sum waits in the output buffer (7.4)
+        acc = add(part, acc)  # RNE
+    return acc
+
+
+def _finish(
+    output: Stored,
+    weights: Weights,
+    experts: npt.NDArray[np.intp],
+    topk_weights: npt.NDArray[np.float32] | None,
+    columns: slice = slice(None),
+) -> Stored:
+    """Column scale of a channelwise GEMM (6.6), then routing weight (7.3); one rounding each."""
+    if weights.group == -1:
+        scales = widen(weights.scales[:, 0, columns][experts])
+        output = multiply(widen(output), scales, weights.dtype)
+    if topk_weights is not None:
+        rounded = widen(narrow(topk_weights, weights.dtype))  # once per slot
+        output = multiply(widen(output), rounded[:, np.newaxis], weights.dtype)
+    return output
+
+
+def _expert_of_route(alignment: Alignment) -> npt.NDArray[np.intp]:
+    """Expert that computes each route; -1 for a route without a slot."""
+    experts = np.full(alignment.routes, -1, dtype=np.intp)
+    for block, expert in enumerate(alignment.expert_ids):
+        experts[list(block_routes(alignment, block))] = expert
+    return experts
+
+
+def _require(
+    a: Stored,
+    weights: Weights,
+    alignment: Alignment,
+    launch: Launch,
+    *,
+    top_k: int,
+    topk_weights: npt.NDArray[np.float32] | None,
+) -> None:
+    """What the operator checks (9.3) and, because nobody else does, the ranges of the alignment's ids."""
+    require_gemm(
+        n=weights.n,
+        k=weights.k,
+        group=weights.group,
+        block_size_m=alignment.block_size_m,
+        tile_k=launch.tile_k,
+        tile_n=launch.tile_n,
+    )
+    if a.ndim != 2 or a.dtype != storage(weights.dtype):
+        raise ShapeError(
+            f"a: expected {storage(weights.dtype)} (size_m, {weights.k}), got {a.dtype} {a.shape}"
+        )
+    if a.shape != (alignment.routes // max(top_k, 1), weights.k) or a.shape[0] * top_k != alignment.routes:
+        raise ShapeError(
+            f"a: expected (routes / top_k, K) = ({alignment.routes} / {top_k}, {weights.k}), got {a.shape};"
+            " is the alignment of another layer?"
+        )
+    if topk_weights is not None and (
+        topk_weights.shape != (alignment.routes,) or topk_weights.dtype != np.float32
+    ):
+        raise ShapeError(
+            f"topk_weights: expected float32 ({alignment.routes},),"
+            f" got {topk_weights.dtype} {topk_weights.shape}"
+        )
+    _require_ids("expert_ids", alignment.expert_ids, weights.experts - 1)
+    _require_ids("sorted_token_ids", alignment.sorted_token_ids, alignment.routes)
+    if len(alignment.sorted_token_ids) != len(alignment.expert_ids) * alignment.block_size_m:
+        raise ShapeError(
+            f"sorted_token_ids: expected {len(alignment.expert_ids)} blocks of {alignment.block_size_m} slots,"
+            f" got {len(alignment.sorted_token_ids)} slots"
+        )
+
+
+def _require_ids(name: str, ids: Sequence[int], largest: int) -> None:
+    for index, value in enumerate(ids):
+        if not 0 <= value <= largest:
+            raise ShapeError(f"{name}[{index}]: expected 0..{largest}, got {value}")

@@ -1,0 +1,238 @@
+"""Every slice of a GEMM summed, and a record of which slices those were (marlin-moe 5.3, 6.4).
+
+All rows of an expert walk K together: where a slice of some block and column tile ends, its accumulators
+are taken out, added over warp rows, and start again from +0. Which slices were executed is written down
+there, by the loop that computes; nothing is copied from the plan afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mechanism.kernel import versions
+from mechanism.kernel.alignment import Alignment, block_routes
+from mechanism.kernel.chain import Chain, FastChain, GeneralChain, Part
+from mechanism.kernel.configuration import Launch
+from mechanism.kernel.dequantize import Weights, operand_planes
+from mechanism.kernel.panel import Panel, Scratch, activations, k_view
+from mechanism.kernel.rounding import F32, U8, Stored, add, bits16
+from mechanism.kernel.schedule import Schedule
+from mechanism.kernel.tensor_core import decode, rules
+
+ROWS = 8  # rows that one fast chain aims at: enough work per numpy call, small enough for the cache
+WIDTH = 2048  # columns likewise
+LIMIT = 1 << 16  # products per numpy call
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class TileSums:
+    """Slice sums of one padded block and a run of column tiles that are cut alike.
+
+    Attributes:
+        routes: Output rows, (rows,).
+        columns: Byte columns of the packed weights, i.e. plane-order columns of either plane.
+        slices: One fp32 array (rows, 2, byte columns) per slice, ascending k.
+    """
+
+    routes: npt.NDArray[np.intp]
+    columns: slice
+    slices: tuple[F32, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """Adjacent column tiles of one block with the same slice bounds."""
+
+    block: int
+    rows: slice  # of the chain
+    first: int
+    last: int  # exclusive
+    ctas: tuple[tuple[int, ...], ...]  # per column tile, per slice
+    ends: tuple[int, ...]
+
+
+class SliceSums:
+    """Iterates over ``TileSums``; ``executed`` is complete once the iteration is."""
+
+    def __init__(
+        self,
+        a: Stored,
+        weights: Weights,
+        alignment: Alignment,
+        launch: Launch,
+        *,
+        top_k: int,
+        arch: str,
+        kernel: str = versions.DEFAULT,
+    ) -> None:
+        self._a, self._weights, self._alignment, self._top_k = a, weights, alignment, top_k
+        self._rule = rules(arch, weights.dtype)
+        self._interleaved = versions.version(kernel).interleaved_rows
+        self._schedule = Schedule(
+            n=weights.n,
+            k=weights.k,
+            tile_k=launch.tile_k,
+            tile_n=launch.tile_n,
+            grid=launch.grid,
+            padded_blocks=len(alignment.expert_ids),
+            group=weights.group,
+            kernel=kernel,
+        )
+        self._scratch = Scratch()
+        self._executed: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+
+    def executed(self) -> tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]:
+        """(block, column tile, ((cta, begin, end), ...)) of every tile that was summed, sorted."""
+        return tuple((*tile, tuple(done)) for tile, done in sorted(self._executed.items()))
+
+    def __iter__(self) -> Iterator[TileSums]:
+        self._executed.clear()
+        routes = {
+            block: np.array(block_routes(self._alignment, block), dtype=np.intp)
+            for block in range(len(self._alignment.expert_ids))
+        }
+        for experts in self._batches(routes):
+            tiles = max(1, WIDTH // self._schedule.tile_n)
+            for first in range(0, self._schedule.n_tiles, tiles):
+                last = min(first + tiles, self._schedule.n_tiles)
+                yield from self._walk(experts, routes, first, last)
+
+    def _batches(self, routes: dict[int, npt.NDArray[np.intp]]) -> Iterator[list[tuple[int, list[int]]]]:
+        """Lists of (expert, blocks) that share a chain; one list holds what needs the general scheme."""
+        batch: list[tuple[int, list[int]]] = []
+        held = 0
+        for expert, blocks in self._by_expert():
+            rows = sum(len(routes[block]) for block in blocks)
+            if batch and held + rows > ROWS:
+                yield batch
+                batch, held = [], 0
+            batch.append((expert, blocks))
+            held += rows
+        if batch:
+            yield batch
+
+    def _by_expert(self) -> Iterator[tuple[int, list[int]]]:
+        """Consecutive blocks of one expert, at most a few so that a chain's rows stay bounded."""
+        most = max(1, 64 // self._alignment.block_size_m)
+        expert_ids = self._alignment.expert_ids
+        blocks: list[int] = []
+        for block, expert in enumerate(expert_ids):
+            blocks.append(block)
+            if len(blocks) == most or block + 1 == len(expert_ids) or expert_ids[block + 1] != expert:
+                yield expert, blocks
+                blocks = []
+
+    def _walk(
+        self,
+        experts: list[tuple[int, list[int]]],
+        routes: dict[int, npt.NDArray[np.intp]],
+        first: int,
+        last: int,
+    ) -> Iterator[TileSums]:
+        """One pass over K for these experts and column tiles ``[first, last)``."""
+        half = self._schedule.tile_n // 2
+        columns = slice(first * half, last * half)
+        for chain, blocks in self._chains(experts, routes, columns):
+            runs = list(self._runs(blocks, routes, first, last))
+            parts: dict[tuple[int, int], list[F32]] = {}
+            for tile in range(self._schedule.k_tiles):
+                chain.advance(tile)
+                for run in runs:
+                    if tile + 1 not in run.ends:
+                        continue
+                    local = slice((run.first - first) * half, (run.last - first) * half)
+                    sums = parts.setdefault((run.block, run.first), [])
+                    sums.append(_add_warp_rows(chain.take(run.rows, local)))
+                    self._record(run, len(sums) - 1, tile + 1)
+            for run in runs:
+                yield TileSums(
+                    routes=routes[run.block],
+                    columns=slice(run.first * half, run.last * half),
+                    slices=tuple(parts[run.block, run.first]),
+                )
+
+    def _record(self, run: _Run, index: int, end: int) -> None:
+        for column_tile, ctas in zip(range(run.first, run.last), run.ctas, strict=True):
+            done = self._executed.setdefault((run.block, column_tile), [])
+            begin = done[-1][2] if done else 0  # where these accumulators started from +0
+            done.append((ctas[index], begin, end))
+
+    def _runs(
+        self, blocks: list[int], routes: dict[int, npt.NDArray[np.intp]], first: int, last: int
+    ) -> Iterator[_Run]:
+        start = 0
+        for block in blocks:
+            rows = slice(start, start + len(routes[block]))
+            start = rows.stop
+            cut = [self._schedule.slices(block, tile) for tile in range(first, last)]
+            ends = [tuple(part.end for part in slices) for slices in cut]
+            low = 0
+            for high in range(1, len(cut) + 1):
+                if high < len(cut) and ends[high] == ends[low]:
+                    continue
+                yield _Run(
+                    block=block,
+                    rows=rows,
+                    first=first + low,
+                    last=first + high,
+                    ctas=tuple(tuple(part.cta for part in slices) for slices in cut[low:high]),
+                    ends=ends[low],
+                )
+                low = high
+
+    def _chains(
+        self,
+        experts: list[tuple[int, list[int]]],
+        routes: dict[int, npt.NDArray[np.intp]],
+        columns: slice,
+    ) -> Iterator[tuple[Chain, list[int]]]:
+        """One fast chain for all that is in its domain, a general one for each expert that is not."""
+        fast: list[Part] = []
+        fast_blocks: list[int] = []
+        for expert, blocks in experts:
+            rows = self._a[np.concatenate([routes[block] for block in blocks]) // self._top_k]
+            part = self._fast_part(expert, rows, columns)
+            if part is None:
+                yield self._general(expert, rows, columns), blocks
+            else:
+                fast.append(part)
+                fast_blocks += blocks
+        if fast:
+            yield FastChain(fast, self._rule, self._scratch, limit=LIMIT), fast_blocks
+
+    def _fast_part(self, expert: int, rows: Stored, columns: slice) -> Part | None:
+        if self._weights.dtype != "float16":
+            return None
+        tile_k, interleaved = self._schedule.tile_k, self._interleaved
+        panel = Panel(
+            self._weights, expert, columns, tile_k=tile_k, interleaved=interleaved, scratch=self._scratch
+        )
+        values, fields, finite = activations(rows, tile_k, interleaved=interleaved)
+        if not (panel.finite and finite.all()):
+            return None
+        return Part(panel=panel, values=values, fields=fields)
+
+    def _general(self, expert: int, rows: Stored, columns: slice) -> GeneralChain:
+        weights, tile_k, interleaved = self._weights, self._schedule.tile_k, self._interleaved
+        operands = operand_planes(weights, expert)[:, :, columns].reshape(weights.k, -1)
+        cut = []
+        for matrix in (np.ascontiguousarray(rows.T), operands):
+            values, exponents = decode(bits16(matrix), weights.dtype)
+            cut.append(
+                (
+                    k_view(values, tile_k, interleaved=interleaved),
+                    k_view(exponents, tile_k, interleaved=interleaved),
+                )
+            )
+        return GeneralChain(cut[0], cut[1], self._rule)  # type: ignore[arg-type]
+
+
+def _add_warp_rows(parts: F32) -> F32:
+    """fp32 adds over warp rows: f0 + f1, or f0 + (f1 + (f2 + f3)) (6.4). Shape (R, ...) to (...)."""
+    if len(parts) == 2:
+        return add(parts[0], parts[1])  # RNE
+    return add(parts[0], add(parts[1], add(parts[2], parts[3])))  # RNE, three times
