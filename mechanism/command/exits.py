@@ -10,6 +10,7 @@ import click
 
 from ledger.fault import FaultsError
 from mechanism.errors import MechanismError
+from mechanism.fixture.errors import FixtureError
 from mechanism.kernel.errors import KernelError
 
 SUPPORTED = 0
@@ -35,7 +36,7 @@ def reported(command: Callable[..., int]) -> Callable[..., None]:
     def wrapper(*args: Any, **kwargs: Any) -> None:
         try:
             code = command(*args, **kwargs)
-        except (FaultsError, MechanismError, KernelError) as fault:
+        except (FaultsError, MechanismError, FixtureError, KernelError) as fault:
             click.echo(
                 f"mechanism: refused:\n{fault}" if "\n" in str(fault) else f"mechanism: refused: {fault}",
                 err=True,

@@ -6,13 +6,13 @@ from pathlib import Path
 import click
 
 from ledger.lock import FixtureLock, Lock
-from mechanism.process import files
 from mechanism.fixture.build import build
 from mechanism.fixture.routing import routing_file
-from mechanism.fixture.store import cache_folder
+from mechanism.fixture.store import cache_root
 from mechanism.plan.deliver import refuse_static, refuse_undeliverable
 from mechanism.plan.document import LoadedLedger, LoadedPlan, load_ledger, load_plan, lock_path
 from mechanism.plan.freeze import lock_bytes, make_lock, read_lock
+from mechanism.process import files
 
 Progress = Callable[[int, int], None]
 
@@ -24,7 +24,7 @@ def freeze(plan: Path, *, progress: Progress) -> int:
     ledger = load_ledger(loaded, plan.parent)
     topk_ids = routing_file(loaded.plan.fixture).topk_ids
     blocks = refuse_undeliverable(loaded, ledger, topk_ids)
-    fixture = build(loaded.plan.fixture, cache_folder(), progress=progress)
+    fixture = build(loaded.plan.fixture, cache_root(), progress=progress)
     lock = make_lock(loaded, ledger, fixture, padded_blocks=blocks)
     path = lock_path(plan)
     before = _frozen_before(path)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from mechanism.process import files
 from mechanism.fixture.routing import routing_file
 from mechanism.plan.deliver import refuse_static, refuse_undeliverable
 from mechanism.plan.document import load_ledger, load_plan
+from mechanism.process import files
 from mechanism.show.schedule_map import schedule_map
 from mechanism.show.schedule_svg import schedule_svg
 from mechanism.show.schedule_text import schedule_text
