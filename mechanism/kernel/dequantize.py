@@ -7,7 +7,7 @@ the column, so only finished outputs are put back into natural order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -153,6 +153,21 @@ def operand_planes(weights: Weights, expert: int) -> Stored:
 def dequantize(weights: Weights, expert: int) -> Stored:
     """``operand_planes`` in natural column order, shape (K, N)."""
     return from_planes(operand_planes(weights, expert))  # type: ignore[return-value]
+
+
+def as_loaded(weights: Weights, *, group_size: int, intermediate: int) -> Weights:
+    """The weights as the build's weight processing leaves them for the kernel (1.4).
+
+    Which permutation the scales are stored in is decided from the intermediate size for both w13 and w2;
+    where the kernel path undoes the other one, columns get each other's scales. This known defect of the
+    supported builds is reproduced. The same object comes back where the permutation is right.
+    """
+    stored = "grouped" if group_size < intermediate else "single"
+    read = "single" if weights.group == -1 else "grouped"
+    if stored == read:
+        return weights
+    columns = defective_scale_columns(weights.n, stored=stored, read=read)
+    return replace(weights, scales=np.ascontiguousarray(weights.scales[:, :, columns]))
 
 
 def defective_scale_columns(n: int, *, stored: str, read: str) -> npt.NDArray[np.intp]:
