@@ -1,0 +1,110 @@
+"""From a locked cell to what its process is asked: the request, and the alignment it will read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledger.canonical import sha256
+from ledger.lock import Lock, LockedCell
+from ledger.plan import Plan
+from ledger.record import RoutingFile
+from mechanism.campaign.injection import injected
+from mechanism.errors import CampaignError
+from mechanism.kernel.alignment import block_size_m
+from mechanism.process import files
+from mechanism.process.request import CellRequest, LaunchRequest, Shape
+from mechanism.process.symbols import Symbols
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asking:
+    """What all cells of a campaign have in common. `fixture_folder`: where the frozen fixture lies."""
+
+    plan: Plan
+    lock: Lock
+    routing: RoutingFile
+    fixture_folder: Path
+    folder: Path
+    symbols: Symbols
+
+    def request(
+        self, cell: LockedCell, *, attempt: int, nonce: str, injected_sha256: str | None, staging: Path
+    ) -> CellRequest:
+        """The request for one process."""
+        fixture = self.plan.fixture
+        launches = tuple(
+            LaunchRequest(
+                name=launch.name,
+                tile_k=launch.tile_k,
+                tile_n=launch.tile_n,
+                threads=launch.threads,
+                grid=grid,
+            )
+            for launch, grid in zip(self.lock.launches, cell.grids, strict=True)
+        )
+        arrival = self.plan.histories[cell.history].arrival.model_dump(mode="json")
+        return CellRequest(
+            plan=self.lock.plan.sha256,
+            engine=self.plan.engine,
+            phase=cell.phase,
+            cell=cell.cell,
+            history=cell.history,
+            replicate=cell.replicate,
+            attempt=attempt,
+            nonce=nonce,
+            kernel=self.plan.build.kernel,
+            device=self.plan.build.device.model_dump(mode="json"),
+            launches=(launches[0], launches[1]),
+            shape=Shape(
+                tokens=fixture.tokens,
+                experts=fixture.experts,
+                top_k=fixture.top_k,
+                hidden=fixture.hidden,
+                intermediate=fixture.intermediate,
+                group_size=fixture.group_size,
+                dtype=fixture.dtype,
+                block_size_m=self._block_size_m(),
+            ),
+            fixture=self.lock.fixture.model_dump(mode="json"),
+            fixture_folder=str(self.fixture_folder),
+            arrival=arrival if injected_sha256 is None else None,
+            injected=injected_sha256,
+            surfaces=self.plan.surfaces,
+            environment=self.plan.environment,
+            symbols=self.symbols.pairs,
+            bundle=str(self.folder),
+            staging=str(staging),
+        )
+
+    def place_alignment(self, cell: LockedCell, donor: str | None) -> str | None:
+        """Write the alignment that the cell injects into the bundle; returns its digest.
+
+        None if the cell constructs its own. `donor`: digest of its donor's native alignment, if it has one.
+        """
+        if cell.alignment == "constructed":
+            return None
+        data = injected(
+            cell,
+            donor=None if donor is None else self._donor(donor),
+            routing=self.routing,
+            block_size_m=self._block_size_m(),
+            kernel=self.plan.build.kernel,
+        )
+        digest = sha256(data)
+        if not self._alignment(digest).exists():
+            files.write_once(self._alignment(digest), data)
+        return digest
+
+    def _donor(self, digest: str) -> bytes:
+        data = self._alignment(digest).read_bytes()
+        if sha256(data) != digest:
+            raise CampaignError(
+                f"{self._alignment(digest)}: expected the content its name says, got {sha256(data)}"
+            )
+        return data
+
+    def _alignment(self, digest: str) -> Path:
+        return self.folder / "alignments" / f"{digest}.json"
+
+    def _block_size_m(self) -> int:
+        fixture = self.plan.fixture
+        return block_size_m(fixture.tokens, fixture.top_k, fixture.experts)

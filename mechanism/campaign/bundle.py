@@ -1,0 +1,180 @@
+"""The bundle folder: documents first, records as they come, manifest and summary last.
+
+`bundle.json` is the last file to be written: a bundle that has it is complete, one that has not can be
+resumed. Everything else that lies in the folder while a campaign works (`staging/`, the lock) is gone by
+then.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledger.bundle import ATTEMPTS, DOCUMENTS, MANIFEST, SUMMARY, BundleFile, Counts, ManifestLine
+from ledger.canonical import canonical, sha256
+from ledger.record import BuildFile, Record
+from mechanism.campaign.folder_lock import LOCK, holder
+from mechanism.errors import CampaignError
+from mechanism.process import files
+from mechanism.process.request import BUILD
+
+STAGING = "staging"
+FOLDERS = ("alignments", "objects", "records")
+#: Documents that are there before the first process; build.json comes from the first valid one.
+FROZEN = ("plan.yaml", "plan.lock", "ledger.yaml", "routing.json")
+
+
+def create(folder: Path) -> None:
+    """Make a new, empty folder. Raises CampaignError if it exists, OSError if it cannot be made."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        busy = holder(folder)
+        got = "one that exists" if busy is None else f"one where process {busy} runs a campaign"
+        raise CampaignError(
+            f"{folder}: expected a folder that does not exist, got {got};"
+            " go on with it by --resume, or choose another by --out"
+        ) from None
+    files.sync_folder(folder.parent)
+
+
+def require_resumable(folder: Path, documents: Mapping[str, bytes]) -> None:
+    """Raise CampaignError unless the folder is a run of these very documents, or the mere start of one.
+
+    `documents`: the bytes of every file in FROZEN.
+    """
+    if not folder.is_dir():
+        raise CampaignError(f"{folder}: expected a run to resume, got no folder; leave out --resume")
+    present = [name for name in FROZEN if (folder / name).exists()]
+    if not present and any(item.name not in (LOCK, *FOLDERS) for item in folder.iterdir()):
+        raise CampaignError(f"{folder}: expected a run to resume, got a folder that is none")
+    for name in present:
+        there, given = (folder / name).read_bytes(), documents[name]
+        if there != given:
+            raise CampaignError(
+                f"{folder / name}: expected what the run was begun with, sha256 {sha256(there)}, got sha256"
+                f" {sha256(given)}; resume with the {name} of then, or start a new run"
+            )
+
+
+def furnish(folder: Path, documents: Mapping[str, bytes]) -> None:
+    """Put documents and folders in place; what a crash left half done is done again."""
+    for left in (*folder.glob(f".*{files.BESIDE}"), *folder.glob(f"*/.*{files.BESIDE}")):
+        left.unlink()
+    shutil.rmtree(folder / STAGING, ignore_errors=True)
+    for name in (*FOLDERS, STAGING):
+        (folder / name).mkdir(exist_ok=True)
+    for name, data in documents.items():
+        if not (folder / name).exists():
+            files.write_once(folder / name, data)
+    files.sync_folder(folder)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the bundle has been finished."""
+    return (folder / SUMMARY).exists()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Staged:
+    """What one process left in its staging folder, checked: the record last of all.
+
+    `build` and `alignment` are None where the bundle has that file already.
+    """
+
+    build: Path | None
+    alignment: Path | None
+    capture: Path
+    record: Path
+
+
+def promote(folder: Path, staged: Staged) -> None:
+    """Move a process's files into the bundle, the record last: its name appearing is what makes it valid.
+
+    Equal captures and alignments are stored once. Raises FileExistsError if the record is there already.
+    """
+    if staged.build is not None:
+        _move(staged.build, folder / BUILD)
+    for source, kind in ((staged.capture, "objects"), (staged.alignment, "alignments")):
+        if source is not None and not (folder / kind / source.name).exists():
+            _move(source, folder / kind / source.name)
+    target = folder / "records" / staged.record.name
+    if target.exists():
+        raise FileExistsError(17, "File exists", str(target))
+    _move(staged.record, target)
+
+
+def _move(source: Path, target: Path) -> None:
+    files.sync(source)
+    source.rename(target)
+    files.sync_folder(target.parent)
+
+
+def finalise(folder: Path, *, name: str, records: Mapping[str, Record], attempts: int) -> None:
+    """Write manifest and summary. `records`: every record of the bundle by its path.
+
+    Raises CampaignError if the folder holds anything that no attempt of the log accounts for.
+    """
+    shutil.rmtree(folder / STAGING, ignore_errors=True)
+    _drop_unreferenced(folder, records)
+    lines = [_manifest_line(folder, path) for path in _contents(folder)]
+    kinds = [line.path.partition("/")[0] for line in lines]
+    unknown = [
+        line.path
+        for line, kind in zip(lines, kinds, strict=True)
+        if line.path not in (*DOCUMENTS, *records) and kind not in ("alignments", "objects")
+    ]
+    if unknown:
+        raise CampaignError(f"{folder}: expected only what cells recorded, got {', '.join(unknown[:10])}")
+    manifest = b"".join(canonical(line.model_dump(mode="json")) + b"\n" for line in lines)
+    files.replace(folder / MANIFEST, manifest)
+    digests = {line.path: line.sha256 for line in lines}
+    build = BuildFile.model_validate_json((folder / BUILD).read_bytes())
+    summary = BundleFile(
+        schema_version=1,
+        name=name,
+        engine=build.engine,
+        evidence=build.evidence,
+        files=sha256(manifest),
+        plan=digests["plan.yaml"],
+        lock=digests["plan.lock"],
+        ledger=digests["ledger.yaml"],
+        raw="included",
+        counts=Counts(
+            files=len(lines),
+            records=kinds.count("records"),
+            attempts=attempts,
+            alignments=kinds.count("alignments"),
+            objects=kinds.count("objects"),
+        ),
+    )
+    files.write_once(folder / SUMMARY, canonical(summary.model_dump(mode="json")))
+
+
+def _drop_unreferenced(folder: Path, records: Mapping[str, Record]) -> None:
+    """Remove captures and alignments of processes that were stopped before their record was in place."""
+    wanted = {f"{record.capture}.safetensors" for record in records.values()}
+    wanted |= {f"{record.treatment.alignment.sha256}.json" for record in records.values()}
+    for kind in ("objects", "alignments"):
+        for path in (folder / kind).iterdir():
+            if path.name not in wanted:
+                path.unlink()
+
+
+def _contents(folder: Path) -> Iterator[str]:
+    """Every file below the folder but manifest, summary and lock, sorted by path."""
+    paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    return iter(sorted(path for path in paths if path not in (MANIFEST, SUMMARY, LOCK)))
+
+
+def _manifest_line(folder: Path, path: str) -> ManifestLine:
+    with (folder / path).open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return ManifestLine(path=path, size=file.tell(), sha256=digest)
+
+
+def log_path(folder: Path) -> Path:
+    """Where the attempts log lies."""
+    return folder / ATTEMPTS

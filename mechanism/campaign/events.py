@@ -1,0 +1,53 @@
+"""What a campaign tells its observer while it works: frozen events; showing them is somebody else's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ledger.bundle import Outcome
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """Where a campaign stands, in cells. `left_s`: seconds, estimated; None before the first cell ended."""
+
+    done: int
+    failed: int
+    running: int
+    total: int
+    left_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CampaignStarted:
+    """Before the first process. `notes`: what resuming found, for people."""
+
+    progress: Progress
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellStarted:
+    """A cold process is about to start."""
+
+    attempt: int
+    name: str
+    progress: Progress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellEnded:
+    """A cold process ended, and this is in the log."""
+
+    attempt: int
+    name: str
+    outcome: Outcome
+    reason: str
+    progress: Progress
+
+
+Event = CampaignStarted | CellStarted | CellEnded
+Observer = Callable[[Event], None]
+
+
+def unobserved(_event: Event) -> None:
+    """For callers who do not want to know."""

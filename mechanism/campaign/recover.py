@@ -1,0 +1,92 @@
+"""Resuming: from a log that may be torn, and a folder, to what is valid and what an end has yet to be told.
+
+A record in its place is what makes a process valid, since it is moved there last; a log line may be
+missing for it, never the other way round.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledger.bundle import AttemptEnded, AttemptStarted
+from ledger.canonical import NO_DIGEST, CanonicalError, parse_canonical, sha256
+from ledger.fault import FaultsError
+from ledger.model import read_json
+from ledger.record import Record, record_path
+from mechanism.campaign.attempts import Log
+from mechanism.errors import CampaignError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recovered:
+    """What a log and its records give.
+
+    Attributes:
+        valid: The alignment digest of every valid process, by the path of its record.
+        ends: What to append for processes of which no end was logged.
+        notes: The same for people.
+    """
+
+    valid: Mapping[str, str]
+    ends: tuple[AttemptEnded, ...]
+    notes: tuple[str, ...]
+
+
+def recover(folder: Path, log: Log, *, now_us: Callable[[], int]) -> Recovered:
+    """Read every record that the log calls valid, and decide on the attempts that it left open.
+
+    Raises CampaignError if a valid attempt's record is missing or is not what the log says.
+    """
+    valid: dict[str, str] = {}
+    started = {event.attempt: event for event in log.events if isinstance(event, AttemptStarted)}
+    for event in log.events:
+        if isinstance(event, AttemptEnded) and event.outcome == "valid":
+            path, record = _record(folder, started[event.attempt], expected=event.record)
+            if record is None:
+                raise CampaignError(f"{folder / path}: the log says it is valid, but there is no such file")
+            valid[path] = record.treatment.alignment.sha256
+    ends: list[AttemptEnded] = []
+    notes: list[str] = []
+    for attempt in log.open_attempts():
+        path, record = _record(folder, attempt, expected=None)
+        if record is not None and record.attempt == attempt.attempt:
+            valid[path] = record.treatment.alignment.sha256
+            reason = "its record was in place when its runner stopped"
+            ends.append(_ended(attempt, reason, sha256((folder / path).read_bytes()), now_us()))
+        else:
+            reason = "its runner stopped before it ended"
+            ends.append(_ended(attempt, reason, None, now_us()))
+        notes.append(f"attempt {attempt.attempt} ({path}): {reason}")
+    return Recovered(valid=valid, ends=tuple(ends), notes=tuple(notes))
+
+
+def _record(folder: Path, attempt: AttemptStarted, *, expected: str | None) -> tuple[str, Record | None]:
+    path = record_path(attempt.phase, attempt.cell, attempt.history, attempt.replicate)
+    try:
+        data = (folder / path).read_bytes()
+    except FileNotFoundError:
+        return path, None
+    if expected is not None and sha256(data) != expected:
+        raise CampaignError(
+            f"{folder / path}: expected sha256 {expected}, which the log has, got {sha256(data)}"
+        )
+    try:
+        return path, read_json(Record, parse_canonical(data), name=path)
+    except (CanonicalError, FaultsError) as fault:
+        raise CampaignError(f"{folder / path}: the record was changed: {fault}") from fault
+
+
+def _ended(attempt: AttemptStarted, reason: str, record: str | None, time_us: int) -> AttemptEnded:
+    return AttemptEnded(
+        event="ended",
+        previous=NO_DIGEST,
+        attempt=attempt.attempt,
+        outcome="interrupted" if record is None else "valid",
+        reason=reason,
+        exit_code=None if record is None else 0,  # a record is moved into place after exit 0 only
+        signal=None,
+        descendants_killed=0,
+        stderr=None,
+        record=record,
+        time_us=time_us,
+    )

@@ -1,0 +1,180 @@
+"""The runner: every locked cell in a cold process of its own, each attempt logged, until the bundle is whole.
+
+It sleeps while cells run, never imports numpy, and retries nothing: a cell without a valid record is left
+for `resume`.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ledger.canonical import CanonicalError, parse_canonical
+from ledger.fault import FaultsError
+from ledger.model import read_json
+from ledger.record import Record, RoutingFile
+from mechanism.campaign import bundle, folder_lock, interrupt
+from mechanism.campaign.asking import Asking
+from mechanism.campaign.attempts import Log, LogWriter, mend, read_log
+from mechanism.campaign.order import path_of
+from mechanism.campaign.recover import Recovered, recover
+from mechanism.campaign.request import CampaignResult, RunRequest
+from mechanism.campaign.slots import Slots, now_us, storage_problem
+from mechanism.engine.names import require_engine
+from mechanism.errors import CampaignError
+from mechanism.process.launch import compile_supervisor, interpreter, set_subreaper
+from mechanism.process.request import BUILD
+from mechanism.process.symbols import Symbols, symbols
+
+
+def run_campaign(request: RunRequest) -> CampaignResult:
+    """Run a campaign, or the rest of one, and finish its bundle if every cell has a valid record.
+
+    Raises CampaignError if the folder cannot be used or the campaign cannot begin, EngineError if there is
+    no such engine; both before any process starts. From then on the result says everything.
+    """
+    if sys.platform != "linux" or not Path("/proc/self/stat").exists():
+        raise CampaignError("expected Linux with /proc, where process trees can be owned, got neither")
+    if request.jobs < 1:
+        raise CampaignError(f"jobs: expected 1 or more, got {request.jobs}")
+    require_engine(request.plan.engine)
+    folder = request.out.absolute()
+    with contextlib.ExitStack() as stack:
+        try:
+            if not request.resume:
+                bundle.create(folder)
+            else:
+                bundle.require_resumable(folder, request.documents())
+                if bundle.is_complete(folder):
+                    total = len(request.lock.cells)
+                    return CampaignResult(complete=True, folder=folder, total=total, valid=total)
+            hold = stack.enter_context(folder_lock.held(folder))
+            bundle.furnish(folder, request.documents())
+            slots, notes = _prepare(request, folder, hold, stack)
+        except OSError as fault:
+            where = fault.filename or folder
+            raise CampaignError(f"{where}: {fault.strerror or fault}; no cell was started") from fault
+        stop = stack.enter_context(interrupt.watched())
+        stack.enter_context(_subreaper())
+        slots.work(stop, notes)
+        return _finish(request, folder, slots, stop, notes)
+
+
+@contextlib.contextmanager
+def _subreaper() -> Iterator[None]:
+    """Inherit what a killed supervisor leaves behind, so that it can be ended too."""
+    before = set_subreaper(wanted=True)
+    try:
+        yield
+    finally:
+        set_subreaper(wanted=before)
+
+
+def _prepare(
+    request: RunRequest, folder: Path, hold: int, stack: contextlib.ExitStack
+) -> tuple[Slots, tuple[str, ...]]:
+    log, recovered = _recover(folder, resume=request.resume)
+    writer = stack.enter_context(contextlib.closing(LogWriter(bundle.log_path(folder), log)))
+    for end in recovered.ends:
+        writer.append(end)
+    asking = Asking(
+        plan=request.plan,
+        lock=request.lock,
+        routing=_routing(request.routing_bytes),
+        fixture_folder=request.fixture_folder.absolute(),
+        folder=folder,
+        symbols=known_paths(folder, request.fixture_folder.absolute()),
+    )
+    build = folder / BUILD
+    slots = Slots(
+        request=request,
+        asking=asking,
+        writer=writer,
+        valid=recovered.valid,
+        build=build.read_bytes() if build.exists() else None,
+        next_attempt=log.next_attempt,
+        supervisor=compile_supervisor(folder / bundle.STAGING),
+        hold=hold,
+    )
+    return slots, recovered.notes
+
+
+def _recover(folder: Path, *, resume: bool) -> tuple[Log, Recovered]:
+    path = bundle.log_path(folder)
+    log = read_log(path.read_bytes() if path.exists() else b"", name=str(path))
+    if not resume or not (log.events or log.torn):
+        return log, Recovered(valid={}, ends=(), notes=())
+    recovered = recover(folder, log, now_us=now_us)
+    torn = log.torn
+    log = mend(path, log, time_us=now_us())
+    notes = recovered.notes
+    if torn:
+        notes = (
+            f"{path.name}: {len(torn)} bytes after the last whole line were torn; kept in the log",
+            *notes,
+        )
+    return log, Recovered(valid=recovered.valid, ends=recovered.ends, notes=notes)
+
+
+def _finish(
+    request: RunRequest, folder: Path, slots: Slots, stop: interrupt.Interrupt, notes: tuple[str, ...]
+) -> CampaignResult:
+    total = len(request.lock.cells)
+    stopped = slots.problem
+    complete = False
+    if len(slots.valid) == total and stop.signal is None and not stopped:
+        try:
+            bundle.finalise(
+                folder,
+                name=request.plan.name,
+                records=_records(folder, request),
+                attempts=slots.next_attempt - 1,
+            )
+            complete = True
+        except (CampaignError, OSError) as fault:
+            stopped = storage_problem(fault) if isinstance(fault, OSError) else str(fault)
+    return CampaignResult(
+        complete=complete,
+        folder=folder,
+        total=total,
+        valid=len(slots.valid),
+        failed=tuple(slots.failed.items()),
+        stopped_by=stop.signal,
+        stopped=stopped,
+        notes=notes,
+    )
+
+
+def _records(folder: Path, request: RunRequest) -> dict[str, Record]:
+    """All records, read again from disk: the manifest describes what is there, not what was meant."""
+    paths = [path_of(cell) for cell in request.lock.cells]
+    return {path: Record.model_validate_json((folder / path).read_bytes()) for path in paths}
+
+
+def _routing(data: bytes) -> RoutingFile:
+    try:
+        return read_json(RoutingFile, parse_canonical(data), name="routing.json")
+    except (CanonicalError, FaultsError) as fault:
+        raise CampaignError(f"routing.json: {fault}") from fault
+
+
+def known_paths(folder: Path, fixture_folder: Path) -> Symbols:
+    """The real paths that may turn up in what processes say, and what stands for them."""
+    python = Path(interpreter())
+    source = Path(__file__).resolve().parents[2]
+    return symbols(
+        [
+            (str(path), symbol)
+            for real, symbol in (
+                (python, "$PYTHON"),
+                (folder, "$BUNDLE"),
+                (fixture_folder, "$CACHE"),
+                (Path(sys.prefix), "$PREFIX"),
+                (Path(sys.base_prefix), "$BASE"),
+                (source, "$SOURCE"),
+                (Path.cwd(), "$HERE"),
+                (Path.home(), "$HOME"),
+            )
+            for path in (real, real.resolve())
+        ]
+    )
