@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from mechanism.fixture.build import build
-from mechanism.fixture.store import cache_root
+from mechanism.fixture.place import cache_root
 from mechanism.plan.deliver import refuse_static
 from mechanism.plan.document import load_plan
 

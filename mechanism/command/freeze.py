@@ -7,8 +7,8 @@ import click
 
 from ledger.lock import FixtureLock, Lock
 from mechanism.fixture.build import build
+from mechanism.fixture.place import cache_root
 from mechanism.fixture.routing import routing_file
-from mechanism.fixture.store import cache_root
 from mechanism.plan.deliver import refuse_static, refuse_undeliverable
 from mechanism.plan.document import LoadedLedger, LoadedPlan, load_ledger, load_plan, lock_path
 from mechanism.plan.freeze import lock_bytes, make_lock, read_lock
