@@ -59,7 +59,7 @@ class Frozen:
 
 
 def run(options: RunOptions) -> int:
-    """Steps: 1 plan, ledger, lock; 2 folder; 3 fixture; 4 deliverability; 5 campaign; 6 picture; 7 verdict."""
+    """Steps: 1 plan, ledger, lock; 2 folder; 3 fixture; 4 treatments; 5 campaign; 6 picture; 7 verdict."""
     out = _folder(options)
     frozen = _frozen(options.plan)
     started = time.monotonic()

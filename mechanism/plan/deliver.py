@@ -6,7 +6,18 @@ slice lists agree, a transfer between equal memberships, a "single slice" grid t
 
 from collections.abc import Iterator
 
-from ledger.claim import Arm, Delivered, Ledger, MembershipExchanged, Predicate, Repeats
+from ledger.claim import (
+    Arm,
+    Delivered,
+    Differs,
+    Equal,
+    Ledger,
+    MembershipEqual,
+    MembershipExchanged,
+    Predicate,
+    Repeats,
+    ScheduleClass,
+)
 from ledger.fault import Fault, FaultsError, Path
 from ledger.plan import Cell, Plan, Swap
 from mechanism.kernel import alignment as aligning
@@ -187,6 +198,6 @@ def _arms_of(predicate: Predicate) -> list[Arm]:
         ]
     if isinstance(predicate, Delivered):
         return [Arm(cell=predicate.cell, history=history) for history in predicate.histories]
-    if isinstance(predicate, MembershipExchanged) or hasattr(predicate, "left"):
+    if isinstance(predicate, Equal | Differs | MembershipEqual | MembershipExchanged):
         return [predicate.left, predicate.right]
-    return [predicate.arm] if hasattr(predicate, "arm") else []
+    return [predicate.arm] if isinstance(predicate, ScheduleClass) else []

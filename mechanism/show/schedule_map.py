@@ -66,8 +66,8 @@ class ScheduleMap:
         """Routes that the histories put into different padded blocks, ascending."""
         moved: set[int] = set()
         for row in self.blocks:
-            sets = [set(routes) for routes in row.routes.values()]
-            moved |= set.union(*sets) - set.intersection(*sets)
+            held = [frozenset(routes) for routes in row.routes.values()]
+            moved |= frozenset[int]().union(*held) - held[0].intersection(*held)
         return tuple(sorted(moved))
 
 
