@@ -17,7 +17,7 @@ from ledger.bundle import Outcome as Verdict
 from ledger.canonical import CanonicalError, parse_canonical, sha256
 from ledger.fault import FaultsError
 from ledger.model import ModelT, read_json
-from ledger.record import MARKERS, AlignmentFile, BuildFile, Record, record_path
+from ledger.record import MARKERS, AlignmentFile, BuildFile, Record
 from mechanism.campaign.bundle import Staged
 from mechanism.process.launch import Launch, Outcome
 from mechanism.process.request import BUILD, REQUEST, CellRequest
@@ -103,7 +103,7 @@ def _accept(
 ) -> Accepted | Refused:
     staging = Path(request.staging)
     found = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if not path.is_dir()}
-    name = record_path(request.phase, request.cell, request.history, request.replicate)
+    name = request.record
     _one_record(found, name)
     data = (staging / name).read_bytes()
     record = _read(Record, data, name)

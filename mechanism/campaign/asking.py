@@ -8,8 +8,11 @@ from ledger.lock import Lock, LockedCell
 from ledger.plan import Plan
 from ledger.record import RoutingFile
 from mechanism.campaign.injection import injected
+from mechanism.campaign.order import path_of
 from mechanism.errors import CampaignError
-from mechanism.kernel.alignment import block_size_m
+from mechanism.kernel.alignment import block_size_m, variant
+from mechanism.kernel.arrival import relies_on_lane_order
+from mechanism.plan.geometry import arrival_order
 from mechanism.process import files
 from mechanism.process.request import CellRequest, LaunchRequest, Shape
 from mechanism.process.symbols import Symbols
@@ -68,6 +71,8 @@ class Asking:
             fixture_folder=str(self.fixture_folder),
             arrival=arrival if injected_sha256 is None else None,
             injected=injected_sha256,
+            rests_on=() if injected_sha256 is None or cell.donor is None else self._rests_on(cell.donor),
+            record=path_of(cell),
             surfaces=self.plan.surfaces,
             environment=self.plan.environment,
             symbols=self.symbols.pairs,
@@ -101,6 +106,14 @@ class Asking:
                 f"{self._alignment(digest)}: expected the content its name says, got {sha256(data)}"
             )
         return data
+
+    def _rests_on(self, history: str) -> tuple[str, ...]:
+        """U5 if the history's native alignment, which the cell injects, needs lanes served out of order."""
+        fixture = self.plan.fixture
+        if self.plan.engine != "simulated" or variant(fixture.routes, fixture.experts) != "large":
+            return ()
+        order = arrival_order(self.plan.histories[history].arrival, fixture.routes)
+        return ("U5",) if relies_on_lane_order(order, self.routing.topk_ids) else ()
 
     def _alignment(self, digest: str) -> Path:
         return self.folder / "alignments" / f"{digest}.json"

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from ledger.lock import LockedCell
 from ledger.record import record_path
@@ -35,6 +36,15 @@ def donors(cells: Iterable[LockedCell]) -> Mapping[str, str]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """A cell that needs the alignment of `donor`. `waits`: it is being made; otherwise it ended without."""
+
+    cell: LockedCell
+    donor: str
+    waits: bool
+
+
 class Queue:
     """The cells that are still to run, in lock order. None overtakes another."""
 
@@ -46,20 +56,16 @@ class Queue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def take(
-        self, valid: Collection[str], running: Collection[str]
-    ) -> tuple[LockedCell | None, tuple[LockedCell, ...]]:
-        """The next cell to start, and cells given up because their donor ended without a record.
+    def take(self, valid: Collection[str], running: Collection[str]) -> LockedCell | Held | None:
+        """The next cell to start; None when all are taken; Held when the next one cannot start yet.
 
-        The cell is None when all are taken, or the next one waits for a donor that is running.
+        Cells behind it are not started instead: processes start in the lock's order, so that drift cannot
+        pose as a treatment.
         """
-        given_up: list[LockedCell] = []
-        while self._waiting:
-            cell = self._waiting[0]
-            donor = None if cell.donor is None else self.donors[cell.donor]
-            if donor is None or donor in valid:
-                return self._waiting.popleft(), tuple(given_up)
-            if donor in running:
-                break
-            given_up.append(self._waiting.popleft())
-        return None, tuple(given_up)
+        if not self._waiting:
+            return None
+        cell = self._waiting[0]
+        donor = None if cell.donor is None else self.donors[cell.donor]
+        if donor is None or donor in valid:
+            return self._waiting.popleft()
+        return Held(cell=cell, donor=donor, waits=donor in running)

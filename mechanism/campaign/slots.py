@@ -22,7 +22,7 @@ from mechanism.campaign.asking import Asking
 from mechanism.campaign.attempts import LogWriter
 from mechanism.campaign.events import CampaignStarted, CellEnded, CellStarted, Progress
 from mechanism.campaign.interrupt import Interrupt
-from mechanism.campaign.order import Queue, name_of, path_of
+from mechanism.campaign.order import Held, Queue, name_of, path_of
 from mechanism.campaign.request import RunRequest
 from mechanism.process.launch import Launch, Outcome, Running, end_orphans, interpreter
 from mechanism.process.request import REQUEST, CellRequest
@@ -81,6 +81,7 @@ class Slots:
         self._bystanders = frozenset(children())
         self._began = time.monotonic()
         self._ended = 0
+        self._broken = False
         self._stopping = False
 
     def work(self, stop: Interrupt, notes: tuple[str, ...] = ()) -> None:
@@ -107,7 +108,7 @@ class Slots:
             elif key.data.process.read():
                 selector.unregister(key.fileobj)
                 self._end(key.data)
-        if stop.signal is not None or self.problem:
+        if stop.signal is not None or self._broken:
             self._stop()
         else:
             self._fill(selector)
@@ -127,19 +128,26 @@ class Slots:
 
     def _fill(self, selector: selectors.BaseSelector) -> None:
         while len(self._running) < self._request.jobs and not self.problem:
-            cell, given_up = self._queue.take(self.valid, self._running)
-            for lost in given_up:
-                donor = self._queue.donors[lost.donor or ""]
-                self.failed[name_of(lost)] = f"not started: {donor}, whose alignment it injects, is not there"
-            if cell is None:
+            cell = self._queue.take(self.valid, self._running)
+            if isinstance(cell, Held) and not cell.waits:
+                self.problem = (
+                    f"{name_of(cell.cell)} injects the alignment of {cell.donor}, which ended without a valid"
+                    " record; cells start in the lock's order, so the rest waits for --resume"
+                )
+            if cell is None or isinstance(cell, Held):
                 return
             try:
                 slot = self._start(cell)
             except OSError as fault:
-                self.problem = storage_problem(fault)
+                self._break(fault)
                 return
             self._running[path_of(cell)] = slot
             selector.register(slot.process, selectors.EVENT_READ, slot)
+
+    def _break(self, fault: OSError) -> None:
+        """Files cannot be written: nothing that still runs could be kept, so it is stopped as well."""
+        self.problem = storage_problem(fault)
+        self._broken = True
 
     def _stop(self) -> None:
         if not self._stopping:
@@ -198,7 +206,7 @@ class Slots:
             self._log(slot, outcome, verdict, reason, record)
             shutil.rmtree(slot.request.staging)
         except OSError as fault:
-            self.problem = storage_problem(fault)
+            self._break(fault)
             verdict, reason = "interrupted", self.problem
         name = name_of(slot.cell)
         if verdict != "valid":

@@ -2,8 +2,8 @@
 
 from mechanism.errors import EngineError
 
-#: Module and kind of evidence of every engine of this build of the project.
-ENGINES = {"simulated": "mechanism.engine.simulated"}
+#: Module and factory of every engine of this build of the project.
+ENGINES = {"simulated": ("mechanism.engine.simulated", "SimulatedEngine")}
 
 
 def require_engine(name: str) -> None:

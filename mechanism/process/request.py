@@ -57,6 +57,8 @@ class CellRequest:
         fixture_folder: Where it lies.
         arrival: The history's arrival (`ledger.plan.Arrival` as JSON); None if the alignment is injected.
         injected: The sha256 of the alignment to inject, a file in the bundle; None if it is constructed.
+        rests_on: Assumptions that the injected alignment rests on; how it came about is not said.
+        record: Where the record is to lie, relative to bundle and staging alike.
         surfaces: Tensors to capture, in order.
         environment: What the process must find itself in.
         symbols: (real path, symbol) pairs.
@@ -80,6 +82,8 @@ class CellRequest:
     fixture_folder: str
     arrival: Mapping[str, Any] | None
     injected: str | None
+    rests_on: tuple[str, ...]
+    record: str
     surfaces: tuple[str, ...]
     environment: Mapping[str, str]
     symbols: tuple[tuple[str, str], ...]
@@ -97,6 +101,7 @@ class CellRequest:
             {
                 **value,
                 "launches": list(value["launches"]),
+                "rests_on": list(self.rests_on),
                 "surfaces": list(self.surfaces),
                 "symbols": [list(pair) for pair in self.symbols],
             }
@@ -112,6 +117,7 @@ def read_request(data: bytes) -> CellRequest:
             **value,
             "launches": (w13, w2),
             "shape": Shape(**value["shape"]),
+            "rests_on": tuple(value["rests_on"]),
             "surfaces": tuple(value["surfaces"]),
             "symbols": tuple((path, symbol) for path, symbol in value["symbols"]),
         }

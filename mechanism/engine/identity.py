@@ -1,0 +1,44 @@
+"""The software identity of a cohort: what computed the bits, file by file. Content of `build.json`."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import rfc8785
+
+from ledger.canonical import sha256
+from mechanism.engine.protocol import Engine
+from mechanism.process.request import CellRequest
+
+_ROOT = Path(__file__).resolve().parents[2]
+#: Rooms whose code decides what is computed, captured or digested.
+_ROOMS = ("mechanism/engine", "mechanism/fixture", "mechanism/kernel", "mechanism/process")
+_FILES = ("ledger/canonical.py", "mechanism/errors.py")
+
+
+def build_file(engine: Engine, request: CellRequest) -> dict[str, Any]:
+    """A `ledger.record.BuildFile` as plain data, made by the very process that computes."""
+    own = engine.identity()
+    return {
+        "schema_version": 1,
+        "evidence": own.evidence,
+        "engine": engine.name,
+        "kernel": request.kernel,
+        "arithmetic": own.arithmetic,
+        "device": dict(request.device),
+        "driver": own.driver,
+        "versions": {
+            "python": f"{sys.implementation.name} {sys.version.split()[0]}",
+            "rfc8785": rfc8785.__version__,
+            **own.versions,
+        },
+        "source": dict(source_files()),
+    }
+
+
+def source_files() -> Iterator[tuple[str, str]]:
+    """(path below the project, sha256) of every file of code whose change would change the identity."""
+    paths = [path for room in _ROOMS for path in (_ROOT / room).rglob("*.py")]
+    for path in sorted([*paths, *(_ROOT / name for name in _FILES)]):
+        yield path.relative_to(_ROOT).as_posix(), sha256(path.read_bytes())
