@@ -22,9 +22,12 @@ from mechanism.campaign.request import CampaignResult, RunRequest
 from mechanism.campaign.slots import Slots, now_us, storage_problem
 from mechanism.engine.names import require_engine
 from mechanism.errors import CampaignError
+from mechanism.process.compiled import compile_sources
 from mechanism.process.launch import compile_supervisor, interpreter, set_subreaper
 from mechanism.process.request import BUILD
 from mechanism.process.symbols import Symbols, symbols
+
+SOURCE = Path(__file__).resolve().parents[2]
 
 
 def run_campaign(request: RunRequest) -> CampaignResult:
@@ -85,6 +88,7 @@ def _prepare(
         folder=folder,
         symbols=known_paths(folder, request.fixture_folder.absolute()),
     )
+    compile_sources(SOURCE / name for name in ("ledger", "mechanism"))
     build = folder / BUILD
     slots = Slots(
         request=request,
@@ -161,7 +165,6 @@ def _routing(data: bytes) -> RoutingFile:
 def known_paths(folder: Path, fixture_folder: Path) -> Symbols:
     """The real paths that may turn up in what processes say, and what stands for them."""
     python = Path(interpreter())
-    source = Path(__file__).resolve().parents[2]
     return symbols(
         [
             (str(path), symbol)
@@ -171,7 +174,7 @@ def known_paths(folder: Path, fixture_folder: Path) -> Symbols:
                 (fixture_folder, "$CACHE"),
                 (Path(sys.prefix), "$PREFIX"),
                 (Path(sys.base_prefix), "$BASE"),
-                (source, "$SOURCE"),
+                (SOURCE, "$SOURCE"),
                 (Path.cwd(), "$HERE"),
                 (Path.home(), "$HOME"),
             )
