@@ -1,0 +1,141 @@
+"""The verifier's command line. It reads a bundle; it starts nothing and writes only reports.
+
+Exit codes: 0 every checked claim supported; 1 a claim refuted; 2 malformed, tampered or ambiguous; 3 missing
+or not run; 4 usage.
+"""
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from ledger.verdict import USAGE
+from verifier.evidence import FolderEvidence
+from verifier.forger import MutationError
+from verifier.report import check
+from verifier.write import write_mutations
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 every checked claim supported; 1 a claim refuted; 2 malformed, tampered or"
+    " ambiguous; 3 missing or not run; 4 usage. Of several, 2 wins over 1, 1 over 3, 3 over 0.",
+)
+@click.version_option(message="verifier %(version)s", package_name="marlin-mechanism")
+def cli() -> None:
+    """Check recorded evidence against its claims, on any CPU, trusting neither.
+
+    A bundle is a folder with a plan, its lock, a ledger of claims, and the records of the processes that were
+    run. Every file is hashed, every document read strictly, every schedule and alignment worked out again;
+    then each claim is judged, and bad evidence made from the bundle must be refused.
+    """
+
+
+@cli.command("check")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option(
+    "--level",
+    type=click.Choice(["records", "raw"]),
+    default="records",
+    show_default=True,
+    help="records: all documents and digests. raw: also the bytes of every captured tensor.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json prints exactly one object.",
+)
+@click.option(
+    "--expect-plan", metavar="SHA256", help="The sha256 that plan.yaml must have: anchors the bundle."
+)
+@click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A plan file of your own that plan.yaml must equal: anchors the bundle.",
+)
+def check_command(
+    bundle: Path, level: Literal["records", "raw"], form: str, expect_plan: str | None, plan_file: Path | None
+) -> int:
+    """Verify BUNDLE and print the verdict on every claim.
+
+    Findings have a stable code, a place, what was expected and what was found; verifier/README.md lists the
+    codes. Without an anchor the report says that the plan is self-declared.
+    """
+    checked = check(bundle, level=level, anchor=_anchor(expect_plan, plan_file))
+    if form == "json":
+        click.echo(json.dumps(checked.report.model_dump(mode="json"), indent=1))
+    else:
+        from verifier.render import text  # noqa: PLC0415 - textwrap is not needed for json
+
+        click.echo(text(checked), nl=False)
+    return checked.exit_code
+
+
+@cli.command("mutate")
+@click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder to make, with one bundle per mutation. Default: ./mutated-<bundle's name>.",
+)
+def mutate_command(bundle: Path, out: Path | None) -> int:
+    """Write out the mutations that BUNDLE's ledger declares, each as a folder to look at.
+
+    They are the very ones that `check` makes in memory and must refuse; `verifier check --level raw` on each
+    shows how. The bundle itself is not touched.
+    """
+    target = out if out is not None else Path(f"mutated-{bundle.resolve().name}")
+    try:
+        for name, folder, words in write_mutations(FolderEvidence(bundle), target):
+            click.echo(f"{name}: {folder}: {words}")
+    except FileExistsError as fault:
+        raise click.UsageError(f"{fault.filename} exists; give a folder that does not, with --out") from fault
+    except MutationError as fault:
+        click.echo(f"expected a bundle that the mutations can be made from, got: {fault}", err=True)
+        return 3
+    return 0
+
+
+def _anchor(expect_plan: str | None, plan_file: Path | None) -> str | None:
+    if expect_plan is not None and plan_file is not None:
+        raise click.UsageError("expected one of --expect-plan and --plan, got both")
+    if expect_plan is not None and not _SHA256.fullmatch(expect_plan):
+        raise click.UsageError(
+            f"--expect-plan: expected 64 lower-case hexadecimal digits, got {expect_plan!r}"
+        )
+    if plan_file is not None:
+        return hashlib.sha256(plan_file.read_bytes()).hexdigest()
+    return expect_plan
+
+
+def main() -> None:
+    """Run the command line and exit with a documented code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as fault:
+        fault.show()
+        code = USAGE
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        code = 130
+    except OSError as fault:  # the reader of our output, or the place to write to, is gone
+        click.echo(f"cannot go on: {fault.strerror}", err=True)
+        code = USAGE
+    except Exception as fault:  # noqa: BLE001 - the process boundary: a broken verifier must not pass anything
+        click.echo(f"internal error, please report: {type(fault).__name__}: {fault}", err=True)
+        code = 2
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""A bundle as far as it could be read: typed documents, records, alignments, attempts.
+
+Whatever could not be read is a finding already; a check that asks for it raises Absent, and is then
+reported as not carried out instead of being passed over.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ledger.bundle import AttemptEnded, AttemptStarted, BundleFile, LogResumed, ManifestLine
+from ledger.claim import Ledger
+from ledger.lock import Lock
+from ledger.plan import Plan, Surface
+from ledger.record import AlignmentFile, BuildFile, Record, RoutingFile
+from verifier.evidence import Evidence
+from verifier.found import ArmKey, Found
+from verifier.layout import Slot, alignment_path, object_path
+from verifier.library import Library
+from verifier.tensorfile import Tensor
+from verifier.workings import PlanWorkings, Workings
+
+T = TypeVar("T")
+Event = AttemptStarted | AttemptEnded | LogResumed
+
+
+class Absent(Exception):  # noqa: N818 - not an error: a check's way to say what it lacks
+    """What a check needs is not there or could not be read; the message names it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Documents:
+    """The documents of which a bundle has one each; None where one could not be read."""
+
+    summary: BundleFile | None
+    plan: Plan | None
+    lock: Lock | None
+    ledger: Ledger | None
+    build: BuildFile | None
+    routing: RoutingFile | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What checks across records need of one: a record in few words, so that many fit in memory."""
+
+    path: str
+    sha256: str
+    phase: str
+    cell: str
+    history: str
+    replicate: int
+    attempt: int
+    nonce: str
+    process: tuple[str, int, int]
+    plan: str
+    software: str
+    alignment: str
+    grids: tuple[int, int]
+    symbols: tuple[str, str]
+    surfaces: Mapping[Surface, str]
+    trajectory: str
+    capture: str
+
+    @property
+    def arm(self) -> ArmKey:
+        """Cell and history."""
+        return self.cell, self.history
+
+    @property
+    def slot(self) -> Slot:
+        """Which process of the plan this claims to be."""
+        return self.phase, self.cell, self.history, self.replicate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadRecord:
+    """One file under records/: its facts if it is a record, and which process it claims to be if it says."""
+
+    path: str
+    sha256: str
+    record: Record | None
+    facts: Facts | None
+    claims: Slot | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttemptLine:
+    """One readable line of the attempts log. `digest` is of its bytes without the newline."""
+
+    number: int
+    digest: str
+    event: Event
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Capture:
+    """What one file under objects/ holds; `fault` says why it could not be read, if it could not."""
+
+    tensors: Mapping[str, Tensor]
+    fault: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """The readable lines of files.jsonl, by path."""
+
+    lines: Mapping[str, ManifestLine]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bundle:
+    """Everything read; `unread` are the findings made on the way."""
+
+    evidence: Evidence
+    library: Library
+    manifest: Manifest
+    documents: Documents
+    digests: Mapping[str, str]
+    alignments: Mapping[str, AlignmentFile]
+    records: tuple[ReadRecord, ...]
+    facts: tuple[Facts, ...]
+    twins: Mapping[Slot, tuple[str, ...]]
+    attempts: tuple[AttemptLine, ...] | None
+    unread: tuple[Found, ...]
+    anchor: str | None
+    plan_workings: PlanWorkings | None
+    workings: Workings | None
+
+    @property
+    def summary(self) -> BundleFile:
+        """bundle.json. Raises Absent."""
+        return _there(self.documents.summary, "bundle.json")
+
+    @property
+    def plan(self) -> Plan:
+        """plan.yaml. Raises Absent."""
+        return _there(self.documents.plan, "plan.yaml")
+
+    @property
+    def lock(self) -> Lock:
+        """plan.lock. Raises Absent."""
+        return _there(self.documents.lock, "plan.lock")
+
+    @property
+    def ledger(self) -> Ledger:
+        """ledger.yaml. Raises Absent."""
+        return _there(self.documents.ledger, "ledger.yaml")
+
+    @property
+    def build(self) -> BuildFile:
+        """build.json. Raises Absent."""
+        return _there(self.documents.build, "build.json")
+
+    @property
+    def routing(self) -> RoutingFile:
+        """routing.json. Raises Absent."""
+        return _there(self.documents.routing, "routing.json")
+
+    @property
+    def log(self) -> tuple[AttemptLine, ...]:
+        """attempts.jsonl. Raises Absent."""
+        return _there(self.attempts, "attempts.jsonl")
+
+    @property
+    def planned(self) -> PlanWorkings:
+        """What follows from the plan. Raises Absent if it cannot be worked out."""
+        return _there(self.plan_workings, "a plan that can be worked out")
+
+    @property
+    def worked(self) -> Workings:
+        """What follows from plan and routing. Raises Absent if they cannot be worked out together."""
+        return _there(self.workings, "a plan and a routing.json that can be worked out together")
+
+    def digest(self, path: str) -> str:
+        """The digest of a file that was there when the bundle was read. Raises Absent."""
+        return _there(self.digests.get(path), path)
+
+    def has(self, path: str) -> bool:
+        """Whether a regular file lies at this path."""
+        entry = self.evidence.entries.get(path)
+        return entry is not None and entry.kind == "file"
+
+    def native(self, history: str) -> AlignmentFile | None:
+        """The alignment that was constructed under a history.
+
+        Simulated: worked out from its arrival order. On a GPU the atomics decide, so it is the one delivered
+        to the lowest replicate of the cell that constructs it.
+        """
+        if self.plan.engine == "simulated":
+            return self.worked.native(history)
+        built = self.planned.constructor(history)
+        mine = [f for f in self.facts if built == (f.phase, f.cell) and f.history == history]
+        first = min(mine, key=lambda facts: facts.replicate, default=None)
+        return self.alignments.get(first.alignment) if first else None
+
+    def arms_of(self, path: str) -> frozenset[ArmKey]:
+        """The arms whose records cite the alignment or capture at this path."""
+        return frozenset(
+            facts.arm
+            for facts in self.facts
+            if path in {alignment_path(facts.alignment), object_path(facts.capture)}
+        )
+
+
+def _there(value: T | None, what: str) -> T:
+    if value is None:
+        raise Absent(what)
+    return value

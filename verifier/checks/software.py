@@ -1,0 +1,72 @@
+"""V7xx, what computed the bits: one build for the whole cohort, the one that the plan pins."""
+
+from collections.abc import Iterator
+
+from ledger.record import Record
+from verifier.bundle import Bundle, Facts
+from verifier.checks.check import check, record_check
+from verifier.found import Found, show
+
+
+@record_check("V701")
+def identity(bundle: Bundle, record: Record) -> Iterator[Found]:
+    """V701: a record's software identity is the sha256 of build.json."""
+    if record.software != (expected := bundle.digest("build.json")):
+        yield Found(
+            code="V701",
+            file=record.path,
+            key="software",
+            expected=f"{expected}, the sha256 of build.json",
+            got=record.software,
+        )
+
+
+@check("V702")
+def pinned_build(bundle: Bundle) -> Iterator[Found]:
+    """V702: build.json names the kernel and the device of the plan, and a source at least that was hashed."""
+    pinned, build = bundle.plan.build, bundle.build
+    if build.kernel != pinned.kernel:
+        yield _build("kernel", pinned.kernel, build.kernel)
+    for key, expected in pinned.device.model_dump(mode="json").items():
+        if (got := build.device.get(key)) != expected or type(got) is not type(expected):
+            yield _build(f"device.{key}", str(expected), "none" if got is None else show(str(got)))
+    if not build.source:
+        yield _build("source", "the digests of what computed the bits", "none")
+
+
+def _build(key: str, expected: str, got: str) -> Found:
+    return Found(code="V702", file="build.json", key=key, expected=f"{expected}, as the plan pins", got=got)
+
+
+@check("V703")
+def one_kernel(bundle: Bundle) -> Iterator[Found]:
+    """V703: records that launched a GEMM on one grid launched one kernel symbol: no binary is mixed in."""
+    first: dict[tuple[int, int], Facts] = {}
+    for facts in bundle.facts:
+        for place, (grid, symbol) in enumerate(zip(facts.grids, facts.symbols, strict=True)):
+            model = first.setdefault((place, grid), facts)
+            if symbol != model.symbols[place]:
+                yield Found(
+                    code="V703",
+                    file=facts.path,
+                    key=f"treatment.gemms[{place}].symbol",
+                    expected=show(f"{model.symbols[place]}, as in {model.path}"),
+                    got=show(symbol),
+                )
+
+
+@record_check("V704")
+def activation(_bundle: Bundle, record: Record) -> Iterator[Found]:
+    """V704: a simulated activation is the correctly rounded candidate, a GPU's is its device's."""
+    expected = "rn32" if record.engine == "simulated" else "device"
+    if record.activation.candidate != expected:
+        yield Found(
+            code="V704",
+            file=record.path,
+            key="activation.candidate",
+            expected=f"{expected}, for the engine {record.engine}",
+            got=record.activation.candidate,
+        )
+
+
+CHECKS = (identity, pinned_build, one_kernel, activation)

@@ -1,0 +1,248 @@
+"""Read access to a bundle by relative path: a folder on disk, or one with changes laid over it in memory.
+
+Nothing is followed: a link, a FIFO or a device is an entry of its own kind and is never opened. Digests
+are kept, so that a bundle mutated in memory costs the files that the mutation touched and no more.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, Protocol
+
+from verifier.layout import FOLDERS, MAX_FILES
+
+CHUNK = 2**20
+_NO_FOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block the open
+
+
+class EvidenceError(Exception):
+    """A file of the bundle cannot be read; the message says why."""
+
+
+class TooLargeError(EvidenceError):
+    """A file or a line is larger than a verifier reads."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One name in the bundle. `size` in bytes; 0 for what is no file."""
+
+    kind: Literal["file", "folder", "link", "special"]
+    size: int
+
+
+class Evidence(Protocol):
+    """A bundle, read only. Paths are relative, with forward slashes."""
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """Everything in the bundle but the three folders themselves."""
+
+    @property
+    def overfull(self) -> bool:
+        """Whether there was more than a verifier lists."""
+
+    def digest(self, path: str) -> str:
+        """The sha256 of a file. Raises EvidenceError."""
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """A file's bytes, piece by piece. Raises EvidenceError."""
+
+    def read(self, path: str, limit: int) -> bytes:
+        """A file's bytes. Raises EvidenceError, also when there are more than `limit`."""
+
+
+class FolderEvidence:
+    """A bundle in a folder. Raises FileNotFoundError or NotADirectoryError if there is none."""
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise NotADirectoryError(20, "not a folder, or none at all", str(root))
+        self._root = root
+        self._digests: dict[str, str] = {}
+        entries, self._overfull = _list(root)
+        self._entries = MappingProxyType(entries)
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """Every name found when the bundle was opened, sorted."""
+        return self._entries
+
+    @property
+    def overfull(self) -> bool:
+        """Whether listing stopped at MAX_FILES."""
+        return self._overfull
+
+    def digest(self, path: str) -> str:
+        """The sha256 of a file, computed once. Raises EvidenceError."""
+        if path not in self._digests:
+            state = hashlib.sha256()
+            for chunk in self.chunks(path):
+                state.update(chunk)
+            self._digests[path] = state.hexdigest()
+        return self._digests[path]
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """A file's bytes, piece by piece, without following any link. Raises EvidenceError."""
+        try:
+            with os.fdopen(self._open(path), "rb", buffering=0) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise EvidenceError("it is no longer a regular file")
+                while chunk := file.read(CHUNK):
+                    yield chunk
+        except OSError as fault:
+            raise EvidenceError(f"{fault.strerror}") from fault
+
+    def read(self, path: str, limit: int) -> bytes:
+        """A file's bytes; its digest is kept. Raises EvidenceError, also when there are more than `limit`."""
+        data = _join(self.chunks(path), limit)
+        self._digests[path] = hashlib.sha256(data).hexdigest()
+        return data
+
+    def _open(self, path: str) -> int:
+        """A descriptor, every step of the way opened without following links."""
+        here = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            *folders, name = path.split("/")
+            for folder in folders:
+                inner = os.open(folder, _NO_FOLLOW | os.O_DIRECTORY, dir_fd=here)
+                os.close(here)
+                here = inner
+            return os.open(name, _NO_FOLLOW, dir_fd=here)
+        except ValueError as fault:  # a NUL in a name
+            raise EvidenceError(f"{fault}") from fault
+        finally:
+            os.close(here)
+
+
+class OverlayEvidence:
+    """A bundle with some files changed and some removed, in memory; the base stays as it is."""
+
+    def __init__(
+        self, base: Evidence, *, changed: Mapping[str, bytes], removed: frozenset[str] = frozenset()
+    ) -> None:
+        self._base = base
+        self._changed = dict(changed)
+        self._digests: dict[str, str] = {}
+        entries = {path: entry for path, entry in base.entries.items() if path not in removed}
+        entries |= {path: Entry(kind="file", size=len(data)) for path, data in changed.items()}
+        self._entries = MappingProxyType(entries)
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """The base's names without the removed, with the changed."""
+        return self._entries
+
+    @property
+    def overfull(self) -> bool:
+        """The base's."""
+        return self._base.overfull
+
+    @property
+    def changed(self) -> Mapping[str, bytes]:
+        """What was laid over the base."""
+        return self._changed
+
+    def digest(self, path: str) -> str:
+        """The sha256 of a file; an untouched one's is the base's. Raises EvidenceError."""
+        if path not in self._changed:
+            return self._base.digest(self._present(path))
+        if path not in self._digests:
+            self._digests[path] = hashlib.sha256(self._changed[path]).hexdigest()
+        return self._digests[path]
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """A file's bytes, piece by piece. Raises EvidenceError."""
+        if path in self._changed:
+            yield self._changed[path]
+        else:
+            yield from self._base.chunks(self._present(path))
+
+    def read(self, path: str, limit: int) -> bytes:
+        """A file's bytes. Raises EvidenceError, also when there are more than `limit`."""
+        if path not in self._changed:
+            return self._base.read(self._present(path), limit)
+        return _join(iter((self._changed[path],)), limit)
+
+    def _present(self, path: str) -> str:
+        if path not in self._entries:
+            raise EvidenceError("No such file or directory")
+        return path
+
+
+def lines(evidence: Evidence, path: str, limit: int) -> Iterator[bytes]:
+    """The lines of a file, each with its newline, as a stream. Raises EvidenceError if one is too long."""
+    rest = b""
+    number = 0
+    for chunk in evidence.chunks(path):
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            number += 1
+            if len(line) > limit:
+                raise TooLargeError(f"line {number} is longer than {limit} bytes")
+            yield line + b"\n"
+        if len(rest) > limit:
+            raise TooLargeError(f"line {number + 1} is longer than {limit} bytes")
+    if rest:
+        yield rest
+
+
+def _join(chunks: Iterator[bytes], limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > limit:
+            raise TooLargeError(f"more than {limit} bytes")
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def _list(root: Path) -> tuple[dict[str, Entry], bool]:
+    """Every entry, sorted; only the three folders of a bundle are entered, so depth is bounded."""
+    found: dict[str, Entry] = {}
+    overfull = False
+    top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in (".", *FOLDERS):
+            prefix = "" if folder == "." else f"{folder}/"
+            if prefix and found.get(folder) != Entry(kind="folder", size=0):
+                continue
+            try:
+                here = os.open(folder, _NO_FOLLOW | os.O_DIRECTORY, dir_fd=top)
+            except OSError:
+                continue  # stays listed as a folder, which is a finding of its own
+            found.pop(folder, None)
+            overfull = _list_one(here, prefix, found) or overfull
+    finally:
+        os.close(top)
+    return dict(sorted(found.items())), overfull
+
+
+def _list_one(descriptor: int, prefix: str, found: dict[str, Entry]) -> bool:
+    """Add the entries of one open folder; whether there were too many. Closes the descriptor."""
+    try:
+        with os.scandir(descriptor) as scan:
+            for item in scan:
+                if len(found) >= MAX_FILES:
+                    return True
+                found[prefix + item.name] = _entry(item)
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _entry(item: "os.DirEntry[str]") -> Entry:
+    try:
+        status = item.stat(follow_symlinks=False)
+    except OSError:
+        return Entry(kind="special", size=0)
+    if stat.S_ISREG(status.st_mode):
+        return Entry(kind="file", size=status.st_size)
+    if stat.S_ISDIR(status.st_mode):
+        return Entry(kind="folder", size=0)
+    return Entry(kind="link" if stat.S_ISLNK(status.st_mode) else "special", size=0)

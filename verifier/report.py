@@ -1,0 +1,171 @@
+"""The verifier's whole answer: one pass, the mutations, the claims, as a ledger.verdict.Report."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ledger.claim import Level
+from ledger.verdict import EXIT_CODES, CheckResult, ClaimVerdict, Finding, PlanIdentity, Report, Verdict
+from verifier.assess import Assessment, assess, judge_all
+from verifier.codes import CODES
+from verifier.evidence import FolderEvidence
+from verifier.found import Found, plain
+from verifier.judge import Judged, mutation_found, sunk_by, worst
+from verifier.library import Library
+from verifier.trials import MutationTrials
+from verifier.unchecked import unchecked
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """A report, and per finding in it the claims that it sinks."""
+
+    report: Report
+    sinks: dict[Finding, tuple[str, ...]]
+
+    @property
+    def exit_code(self) -> int:
+        """0 supported, 1 refuted, 2 malformed or ambiguous, 3 missing or not run."""
+        return EXIT_CODES[self.report.verdict]
+
+
+def check(path: Path, *, level: Level, anchor: str | None) -> Checked:
+    """Verify the bundle in a folder. `anchor`: the sha256 its plan must have. Bad evidence never raises."""
+    try:
+        evidence = FolderEvidence(path)
+    except (OSError, ValueError) as fault:
+        return _no_bundle(level, plain(getattr(fault, "strerror", None) or f"{path} is not a folder"))
+    if not evidence.entries:
+        return _no_bundle(level, "an empty folder")
+    library = Library()
+    base = assess(evidence, library, level=level, anchor=anchor)
+    trials = MutationTrials(base, library, level=level)
+    judged = judge_all(base, level=level, trials=trials)
+    found = (*base.found, *_trial_findings(base, trials), *(item for one in judged for item in one.found))
+    return _report(base, level, found, judged, trials)
+
+
+def _trial_findings(base: Assessment, trials: MutationTrials) -> tuple[Found, ...]:
+    """V902 and V904 of the declared mutations, whichever claims cite them."""
+    ledger = base.bundle.documents.ledger
+    if ledger is None:
+        return ()
+    by_id = {mutation.id: mutation for mutation in ledger.mutations}
+    results = ((by_id[name], outcome) for name, outcome in trials.tried.items())
+    made = (mutation_found(mutation, outcome, ledger.claims) for mutation, outcome in results)
+    return tuple(item for item in made if item is not None)
+
+
+def _report(
+    base: Assessment, level: Level, found: Sequence[Found], judged: Sequence[Judged], trials: MutationTrials
+) -> Checked:
+    documents = base.bundle.documents
+    verdicts: list[Verdict] = [CODES[item.code].verdict for item in found]
+    verdicts += [one.verdict for one in judged if one.verdict != "out-of-scope"]
+    source = documents.summary or documents.build
+    report = Report(
+        schema_version=1,
+        verdict=worst(verdicts),
+        engine=source.engine if source else None,
+        evidence=source.evidence if source else None,
+        level=level,
+        plan=_identity(base),
+        claims=tuple(_claim(one) for one in judged),
+        non_claims=documents.ledger.non_claims if documents.ledger else (),
+        findings=tuple(item.finding() for item in found),
+        checked=_checked(base, found, trials),
+        not_checked=_not_checked(base, level, judged),
+    )
+    return Checked(report=report, sinks=_sinks(base, found))
+
+
+def _identity(base: Assessment) -> PlanIdentity:
+    digest, anchor = base.bundle.digests.get("plan.yaml"), base.bundle.anchor
+    anchored = anchor is not None and digest == anchor
+    return PlanIdentity(sha256=digest, identity="anchored" if anchored else "self-declared")
+
+
+def _claim(one: Judged) -> ClaimVerdict:
+    claim = one.claim
+    return ClaimVerdict(
+        id=claim.id,
+        verdict=one.verdict,
+        statement=plain(claim.statement.strip()),
+        scope=plain(claim.scope.strip()),
+        assumptions=claim.assumptions,
+        in_simulation=claim.in_simulation,
+        evidence=one.evidence,
+        decided_by=one.decisions,
+    )
+
+
+def _checked(base: Assessment, found: Sequence[Found], trials: MutationTrials) -> tuple[CheckResult, ...]:
+    counts = Counter(item.code for item in found)
+    ran = [code for code in base.ran if code not in base.skipped]
+    ran += sorted(code for code in counts if code not in base.ran)
+    results = [
+        CheckResult(name=code, says=CODES[code].says, findings=counts[code], reason=None) for code in ran
+    ]
+    results += (
+        CheckResult(
+            name=name,
+            says="mutation of this evidence",
+            findings=int(outcome.verdict != "supported"),
+            reason=outcome.reason,
+        )
+        for name, outcome in trials.tried.items()
+    )
+    return tuple(results)
+
+
+def _not_checked(base: Assessment, level: Level, judged: Sequence[Judged]) -> tuple[CheckResult, ...]:
+    """Claims and checks of higher levels, checks that lacked something, and fields that nothing looks at."""
+    results = [
+        CheckResult(name=one.claim.id, says=plain(one.claim.statement.strip()), findings=0, reason=d.reason)
+        for one in judged
+        for d in one.decisions
+        if one.verdict == "out-of-scope"
+    ]
+    results += (
+        CheckResult(name=code, says=CODES[code].says, findings=0, reason=reason)
+        for code, reason in base.skipped.items()
+    )
+    if level == "records":
+        results += (
+            CheckResult(name=code.code, says=code.says, findings=0, reason="needs --level raw")
+            for code in CODES.values()
+            if code.level == "raw"
+        )
+    return (*results, *unchecked())
+
+
+def _sinks(base: Assessment, found: Sequence[Found]) -> dict[Finding, tuple[str, ...]]:
+    ledger = base.bundle.documents.ledger
+    claims = ledger.claims if ledger else ()
+    return {
+        item.finding(): tuple(claim.id for claim in claims if sunk_by(claim, (item,), base.bundle))
+        for item in found
+    }
+
+
+def _no_bundle(level: Level, got: str) -> Checked:
+    item = Found(code="V100", file=".", expected="a folder that holds a bundle", got=got)
+    report = Report(
+        schema_version=1,
+        verdict="missing",
+        engine=None,
+        evidence=None,
+        level=level,
+        plan=PlanIdentity(sha256=None, identity="self-declared"),
+        claims=(),
+        non_claims=(),
+        findings=(item.finding(),),
+        checked=(CheckResult(name="V100", says=CODES["V100"].says, findings=1, reason=None),),
+        not_checked=tuple(
+            CheckResult(name=code.code, says=code.says, findings=0, reason="there is no bundle")
+            for code in CODES.values()
+            if code.code != "V100"
+        ),
+    )
+    return Checked(report=report, sinks={item.finding(): ()})

@@ -1,0 +1,76 @@
+"""The mutations, tried: each is made in memory, the whole verifier runs on it, and it must refuse it."""
+
+from ledger.claim import Claim, Level, Mutation
+from verifier.assess import Assessment, assess, judge_all
+from verifier.codes import CODES
+from verifier.forger import MutationError
+from verifier.found import Found, several
+from verifier.judge import LEVELS, Judged
+from verifier.library import Library
+from verifier.mutations import apply
+from verifier.outcome import Outcome, holds, refuted, too_few
+
+
+class MutationTrials:
+    """Mutations of one assessed bundle; each is tried once."""
+
+    def __init__(self, base: Assessment, library: Library, *, level: Level) -> None:
+        self._base = base
+        self._library = library
+        self._level = level
+        self._known = frozenset(base.found)
+        ledger = base.bundle.documents.ledger
+        self._declared = {mutation.id: mutation for mutation in ledger.mutations} if ledger else {}
+        self._done: dict[str, Outcome] = {}
+
+    @property
+    def tried(self) -> dict[str, Outcome]:
+        """The declared mutations of this level with what became of them; tries those not tried yet."""
+        names = [
+            name
+            for name, mutation in self._declared.items()
+            if LEVELS.index(mutation.level) <= LEVELS.index(self._level)
+        ]
+        return {name: self.rejected(name) for name in names}
+
+    def rejected(self, name: str) -> Outcome:
+        """What became of a declared mutation: it must bring a finding with its code."""
+        if name not in self._done:
+            mutation = self._declared[name]
+            self._done[name] = self._try(mutation, None)
+        return self._done[name]
+
+    def known_bad(self, claim: Claim) -> Outcome:
+        """What became of a claim's known-bad: its code on this claim, and the claim no longer supported."""
+        if claim.known_bad is None:
+            return too_few("the claim has no known-bad")
+        return self._try(claim.known_bad, claim)
+
+    def _try(self, mutation: Mutation, claim: Claim | None) -> Outcome:
+        try:
+            evidence = apply(mutation, self._base.bundle)
+        except MutationError as fault:
+            return too_few(f"could not be made: {fault}")
+        bad = assess(evidence, self._library, level=self._level, anchor=self._base.bundle.anchor)
+        found = list(bad.found)
+        judged: tuple[Judged, ...] = ()
+        if claim is not None or _verdict(mutation.code) in {"refuted", "not-run"}:
+            only = frozenset({claim.id}) if claim else None
+            judged = judge_all(bad, level=self._level, trials=None, only=only)
+            found += [item for one in judged for item in one.found]
+        new = [item for item in found if item not in self._known]
+        hits = [item for item in new if item.code == mutation.code]
+        if not hits:
+            return refuted(f"expected {mutation.code}, got {_codes(new)}")
+        if claim is not None and any(one.verdict == "supported" for one in judged):
+            return refuted("the claim is still supported")
+        return holds(f"refused with {mutation.code} at {hits[0].where}")
+
+
+def _verdict(code: str) -> str | None:
+    known = CODES.get(code)  # a ledger may declare a code that does not exist: then nothing refuses it
+    return known.verdict if known else None
+
+
+def _codes(found: list[Found]) -> str:
+    return several(sorted({item.code for item in found})) if found else "no new finding"
