@@ -6,6 +6,7 @@ from ledger.fault import Path
 from ledger.plan import Cell, Plan
 from mechanism.kernel import arrival, configuration, versions
 from mechanism.kernel.alignment import variant
+from mechanism.kernel.devices import rests_on_driver_counts
 from mechanism.kernel.errors import KernelError
 from mechanism.kernel.shapes import gemm_faults, layer_faults
 from mechanism.plan import geometry
@@ -159,13 +160,23 @@ def _arrivals(plan: Plan) -> Found:
 
 def needed_assumptions(plan: Plan, topk_ids: geometry.TopkIds) -> dict[str, str]:
     """The assumptions a simulated run of this plan rests on, each with the reason in words."""
-    needed = {
-        "U2": "silu of 15 gate values is open, and a simulated run takes one candidate",
-        "U3": "claims about order inside a block rest on row-position independence",
+    fixture, kernel = plan.fixture, plan.build.kernel
+    orders = [geometry.arrival_order(history.arrival, fixture.routes) for history in plan.histories.values()]
+    lanes = any(arrival.relies_on_lane_order(order, topk_ids) for order in orders)
+    reasons = {
+        "U1": (
+            rests_on_driver_counts(plan.build.device.arch),
+            "register counts come from the driver's compiler",
+        ),
+        "U2": (True, "silu of 15 gate values is open, and a simulated run takes one candidate"),
+        "U3": (True, "only valid rows are computed, wherever they sit in their block"),
+        "U5": (lanes, "an arrival order serves lanes of one warp out of lane order"),
+        "U7": (
+            fixture.top_k == 1 or fixture.top_k >= 64,
+            f"the final sum for top_k {fixture.top_k} is not verified",
+        ),
+        "U8": (kernel == "vllm==0.11.0", "its PyTorch is assumed to sum in the order of 2.11"),
+        "U9": (kernel == "vllm==0.29.0", "Marlin is assumed to be its choice for AWQ with zero points"),
+        "U10": (True, "only the listed gate values are taken to depend on EX2"),
     }
-    if any(
-        arrival.relies_on_lane_order(geometry.arrival_order(history.arrival, plan.fixture.routes), topk_ids)
-        for history in plan.histories.values()
-    ):
-        needed["U5"] = "an arrival order serves lanes of one warp out of lane order"
-    return needed
+    return {name: reason for name, (needs, reason) in reasons.items() if needs}

@@ -193,7 +193,7 @@ RULES = [
     ),
     (
         "assumption left unsaid",
-        ("assumptions: [U2, U3, U5]", "assumptions: [U2, U3]"),
+        ("assumptions: [U2, U3, U5, U10]", "assumptions: [U2, U3, U10]"),
         "plan.yaml:@: assumptions: expected U5 among the assumptions, got it missing: an arrival order serves lanes of one warp out of lane order; add it",
     ),
     (
