@@ -9,7 +9,7 @@ from ledger.claim import Level
 from ledger.verdict import EXIT_CODES, CheckResult, ClaimVerdict, Finding, PlanIdentity, Report, Verdict
 from verifier.assess import Assessment, assess, judge_all
 from verifier.codes import CODES
-from verifier.evidence import FolderEvidence
+from verifier.evidence import Evidence, FolderEvidence
 from verifier.found import Found, plain
 from verifier.judge import Judged, mutation_found, sunk_by, worst
 from verifier.library import Library
@@ -38,6 +38,11 @@ def check(path: Path, *, level: Level, anchor: str | None) -> Checked:
         return _no_bundle(level, plain(getattr(fault, "strerror", None) or f"{path} is not a folder"))
     if not evidence.entries:
         return _no_bundle(level, "an empty folder")
+    return check_evidence(evidence, level=level, anchor=anchor)
+
+
+def check_evidence(evidence: Evidence, *, level: Level, anchor: str | None) -> Checked:
+    """Verify a bundle wherever it lies."""
     library = Library()
     base = assess(evidence, library, level=level, anchor=anchor)
     trials = MutationTrials(base, library, level=level)

@@ -98,8 +98,8 @@ def fixture(bundle: Bundle, record: Record) -> Iterator[Found]:
 def assumptions(bundle: Bundle, record: Record) -> Iterator[Found]:
     """V607: a record rests on assumptions of its plan only, and says so where it needs one.
 
-    U5 where the alignment comes from an arrival that serves lanes out of order; U2 where a simulated
-    activation met gate values whose silu is open (marlin-moe 8.1).
+    U5 where the alignment comes from an arrival that serves lanes out of order; U10 for a simulated
+    activation, and U2 where it met gate values whose silu is open (marlin-moe 8.1).
     """
     allowed, said = set(bundle.plan.assumptions), set(record.assumptions)
     if extra := sorted(said - allowed):
