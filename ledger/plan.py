@@ -84,7 +84,9 @@ class Routing(Frozen):
 class Fixture(Frozen):
     """The fixture recipe: one layer of packed AWQ weights, hidden states and a routing.
 
-    `seeds_scanned` says how many seeds were tried before this one was kept; 0 means none was.
+    `seeds_scanned` says how many seeds were tried before this one was kept; 0 means none was. `twin_pairs`
+    is how many pairs of channels hold exact opposites, which makes order easy to see on a small layer; a
+    plan with any says so by this number, and is no measure of how often order shows.
     """
 
     recipe: Literal["packed-awq/1"]
@@ -97,6 +99,7 @@ class Fixture(Frozen):
     intermediate: Positive
     group_size: Literal[32, 64, 128]
     dtype: Literal["float16"]
+    twin_pairs: Count
     routing: Routing
 
     @property

@@ -23,7 +23,7 @@ PLAIN_STEPS = 10
 @contextmanager
 def fixture_progress() -> Iterator[Callable[[int, int], None]]:
     """A callback `(done, total)` that shows how far the build of a fixture is."""
-    with counting("fixture", unit="experts") as shown:
+    with counting("fixture", unit="matrices") as shown:
         yield shown.at
 
 
