@@ -197,7 +197,7 @@ def _foreign(cohort: bytes, identity: bytes) -> str:
         for key in left
         if left[key] != right[key]
     ]
-    return f"its software is not the cohort's: {', '.join(differing)} differ from {BUILD}"
+    return f"its software is not the cohort's: expected what {BUILD} has, got other {', '.join(differing)}"
 
 
 def _differing(left: dict[str, Any], right: dict[str, Any]) -> set[str]:

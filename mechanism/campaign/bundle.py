@@ -95,14 +95,14 @@ def promote(folder: Path, staged: Staged) -> None:
 
     Equal captures and alignments are stored once. Raises FileExistsError if the record is there already.
     """
+    target = folder / "records" / staged.record.name
+    if target.exists():
+        raise FileExistsError(17, "File exists", str(target))
     if staged.build is not None:
         _move(staged.build, folder / BUILD)
     for source, kind in ((staged.capture, "objects"), (staged.alignment, "alignments")):
         if source is not None and not (folder / kind / source.name).exists():
             _move(source, folder / kind / source.name)
-    target = folder / "records" / staged.record.name
-    if target.exists():
-        raise FileExistsError(17, "File exists", str(target))
     _move(staged.record, target)
 
 

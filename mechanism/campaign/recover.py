@@ -35,7 +35,8 @@ class Recovered:
 def recover(folder: Path, log: Log, *, now_us: Callable[[], int]) -> Recovered:
     """Read every record that the log calls valid, and decide on the attempts that it left open.
 
-    Raises CampaignError if a valid attempt's record is missing or is not what the log says.
+    Raises CampaignError if a valid attempt's record is missing or is not what the log says, and if there is
+    a record that no valid attempt wrote.
     """
     valid: dict[str, str] = {}
     started = {event.attempt: event for event in log.events if isinstance(event, AttemptStarted)}
@@ -57,6 +58,12 @@ def recover(folder: Path, log: Log, *, now_us: Callable[[], int]) -> Recovered:
             reason = "its runner stopped before it ended"
             ends.append(_ended(attempt, reason, None, now_us()))
         notes.append(f"attempt {attempt.attempt} ({path}): {reason}")
+    for found in sorted((folder / "records").glob("*")):
+        if f"records/{found.name}" not in valid:
+            raise CampaignError(
+                f"{found}: expected only records that the log calls valid, got another; look at it, move it"
+                " away, then --resume"
+            )
     return Recovered(valid=valid, ends=tuple(ends), notes=tuple(notes))
 
 

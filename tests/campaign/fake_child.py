@@ -1,0 +1,180 @@
+"""The real child with an engine of ours: quick, and as wrong as the file of fakes says for this cell."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mechanism.engine import identity
+from mechanism.engine.protocol import Constructed, ExecutedGemm, Identity, Layer, Result, Treatment
+from mechanism.engine.simulated import SimulatedEngine
+from mechanism.kernel.alignment import stable
+from mechanism.kernel.schedule import Schedule
+from mechanism.process import child, files
+from mechanism.process.request import CellRequest, LaunchRequest, read_request
+from tests.process.bad_child import misbehave
+
+
+class FakeEngine:
+    """Surfaces made of the alignment's slots and the grid; everything else as it should be, or not."""
+
+    name = "simulated"
+
+    def __init__(self, behaviour: str) -> None:
+        self.behaviour = behaviour
+
+    def identity(self) -> Identity:
+        """Another version for one behaviour."""
+        version = "another" if self.behaviour == "other-software" else "1"
+        return Identity(evidence="simulated", arithmetic="fake", driver=None, versions={"fake": version})
+
+    def apply(self, arrival: Mapping[str, Any], layer: Layer) -> Any:
+        """As the simulated engine."""
+        return SimulatedEngine().apply(arrival, layer)
+
+    def construct(self, history: Any, layer: Layer) -> Constructed:
+        """As the simulated engine."""
+        return SimulatedEngine().construct(history, layer)
+
+    def execute(self, treatment: Treatment, layer: Layer) -> Result:
+        """No arithmetic; deliver what the behaviour says."""
+        if self.behaviour == "other-alignment":
+            other = stable(
+                layer.topk_ids, experts=layer.shape.experts, block_size_m=treatment.alignment.block_size_m
+            )
+            treatment = replace(treatment, alignment=other)
+        pinned = 24  # 8 SMs, 3 CTAs each: what an engine launches that does not listen
+        grids = [launch.grid for launch in treatment.launches]
+        told = [pinned, pinned] if self.behaviour == "ignore-grid" else grids
+        done = [pinned, pinned] if self.behaviour in {"ignore-grid", "lie-about-grid"} else grids
+        slots = np.asarray(treatment.alignment.sorted_token_ids, dtype=np.float16)
+        shape = layer.shape
+        routes = shape.tokens * shape.top_k
+        sizes = {
+            "w13": (routes, 2 * shape.intermediate),
+            "activation": (routes, shape.intermediate),
+            "w2": (routes, shape.hidden),
+            "output": (shape.tokens, shape.hidden),
+        }
+        surfaces = {name: np.resize(np.append(slots, done[0]), size) for name, size in sizes.items()}
+        if self.behaviour == "wrong-shape":
+            surfaces["w2"] = surfaces["w2"][1:]
+        w13, w2 = (
+            self._gemm(launch, treatment, layer, told=told[place], done=done[place])
+            for place, launch in enumerate(treatment.launches)
+        )
+        return Result(
+            surfaces={name: array.astype(np.float16) for name, array in surfaces.items()},
+            alignment=treatment.alignment,
+            gemms=(w13, w2),
+            assumptions=("U2", "U3"),
+            candidate="rn32",
+            ambiguous_elements=0,
+        )
+
+    def _gemm(
+        self, launch: LaunchRequest, treatment: Treatment, layer: Layer, *, told: int, done: int
+    ) -> ExecutedGemm:
+        shape = layer.shape
+        first = launch.name == "w13"
+        n, k = (2 * shape.intermediate, shape.hidden) if first else (shape.hidden, shape.intermediate)
+        schedule = Schedule(
+            n=n,
+            k=k,
+            tile_k=launch.tile_k,
+            tile_n=launch.tile_n,
+            grid=done,
+            padded_blocks=len(treatment.alignment.expert_ids),
+            group=shape.group_size if k > shape.group_size else -1,
+        )
+        return ExecutedGemm(
+            name="w13" if first else "w2",
+            tile_k=launch.tile_k,
+            tile_n=launch.tile_n,
+            threads=launch.threads,
+            grid=told,
+            symbol="simulated:fake",
+            slices=tuple(
+                (tile.block, tile.column_tile, tuple((s.cta, s.begin, s.end) for s in tile.slices))
+                for tile in schedule
+            ),
+        )
+
+
+def main(path: str) -> int:
+    """Run the cell, badly if it is told to."""
+    request = read_request(Path(path).read_bytes())
+    fakes = json.loads(Path(os.environ["FAKES"]).read_text())
+    behaviour = fakes.get(f"{request.cell}.{request.history}.{request.replicate}", fakes.get("*", ""))
+    word, _, argument = behaviour.partition("=")
+    match word:
+        case "exit" | "signal" | "sleep" | "grandchild" | "flood" | "ignore-term":
+            return misbehave(word, argument)
+        case "slow":
+            time.sleep(float(argument))
+        case "crash":
+            raise RuntimeError(f"no reason, in {path} under {Path.home()}")
+        case "full-disk":
+            raise OSError(28, "No space left on device", path)  # what reaches the interpreter unhandled
+    if word == "die-at":
+        _die_at(argument)
+    # the tree may be edited while tests run; which files count is tested elsewhere
+    identity.source_files = lambda: iter([("mechanism/fake.py", "0" * 64)])
+    code = child.main([path], opened=lambda _name: FakeEngine(word))
+    _afterwards(word, argument, request)
+    return code
+
+
+def _die_at(suffix: str) -> None:
+    """SIGKILL in place of writing the file whose path ends so: after all that came before it."""
+    write = files.write_once
+
+    def deadly(path: Path, data: bytes) -> None:
+        if str(path).endswith(suffix) or f"/{suffix}/" in str(path):
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(path, data)
+
+    files.write_once = deadly
+
+
+def _afterwards(word: str, argument: str, request: CellRequest) -> None:
+    """What is done to good files."""
+    staging = Path(request.staging)
+    record = staging / request.record
+    match word:
+        case "no-record":
+            record.unlink()
+        case "two-records":
+            (staging / "records" / "transfer.canonical.H0.1.json").write_bytes(record.read_bytes())
+        case "extra-file":
+            (staging / "note.txt").write_text("mine")
+        case "edit":  # KEY=VALUE at the record's top level
+            key, _, value = argument.partition("=")
+            document = json.loads(record.read_bytes())
+            document[key] = json.loads(value)
+            record.write_bytes(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+        case "markers-swapped":
+            document = json.loads(record.read_bytes())
+            document["markers"][2:4] = document["markers"][3:1:-1]
+            record.write_bytes(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+        case "flip-capture":
+            (capture,) = (staging / "objects").iterdir()
+            data = bytearray(capture.read_bytes())
+            data[-1] ^= 1
+            capture.write_bytes(data)
+        case "leave":
+            misbehave("leave", argument)
+        case "into-bundle":
+            target = Path(request.bundle) / request.record
+            target.write_bytes(record.read_bytes())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
