@@ -150,6 +150,14 @@ def operand_planes(weights: Weights, expert: int) -> Stored:
     return narrow(centred.astype(np.float64) * scales.astype(np.float64), weights.dtype)
 
 
+def finite_operands(weights: Weights, expert: int) -> bool:
+    """Whether no operand of this expert is infinite or NaN."""
+    if weights.group == -1:
+        return True  # the operand is an integer; the scale is applied to the sum
+    largest = np.abs(widen(weights.scales[expert])).max()
+    return bool(largest * 15 < (65520 if weights.dtype == "float16" else 2.0**127))  # False for NaN too
+
+
 def dequantize(weights: Weights, expert: int) -> Stored:
     """``operand_planes`` in natural column order, shape (K, N)."""
     return from_planes(operand_planes(weights, expert))  # type: ignore[return-value]

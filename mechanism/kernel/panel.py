@@ -1,17 +1,18 @@
-"""Weight operands just in time, 16 rows of K for every warp row at once (marlin-moe 6.1, 6.2).
+"""Weight operands just in time, for the products of one step of every warp row (marlin-moe 6.1, 6.2).
 
-A *unit* is what one matrix instruction per warp row consumes: k offsets ``[16 h, 16 h + 16)`` of each warp
-row's 32 in one k-tile. Units are small enough to stay in cache between dequantising and multiplying.
+A *unit* holds the L values of k that one step of the tensor core consumes, for all warp rows of a few
+experts. Units are small enough to stay in cache between dequantising and multiplying.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from mechanism.kernel.dequantize import I8, Weights, scale_planes, zero_planes
-from mechanism.kernel.errors import ShapeError
-from mechanism.kernel.rounding import F32, U8, Stored, narrow, widen
+from mechanism.kernel.rounding import F32, I32, U8, Stored, narrow, widen
 
 NO_TERM = np.uint8(127 - 48)
 """Exponent field of a zero factor in the fast scheme.
@@ -41,129 +42,109 @@ def exponent_fields(values: F32) -> U8:
     return np.where(values == 0, NO_TERM, np.maximum(field, _SMALLEST))
 
 
-class Scratch:
-    """Buffers that grow to the largest request and are reused; nothing in them outlives a call."""
-
-    __slots__ = ("_buffers",)
-
-    def __init__(self) -> None:
-        self._buffers: dict[str, npt.NDArray[np.uint8]] = {}
-
-    def get(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
-        """An uninitialised array of this shape on the buffer called ``name``."""
-        kind = np.dtype(dtype)
-        size = int(np.prod(shape)) * kind.itemsize
-        held = self._buffers.get(name)
-        if held is None or held.size < size:
-            held = self._buffers[name] = np.empty(size, dtype=np.uint8)
-        return held[:size].view(kind).reshape(shape)
-
-
 class Panel:
-    """One expert's fp16 operands for a range of packed byte columns, unit by unit."""
+    """The fp16 operands of a few experts for a range of packed byte columns, unit by unit.
 
-    __slots__ = (
-        "_groups",
-        "_last",
-        "_packed",
-        "_scales",
-        "_scratch",
-        "_tables",
-        "_zeros",
-        "exact",
-        "finite",
-        "shape",
-    )
+    All operands must be finite: see ``dequantize.finite_operands``.
 
-    def __init__(  # noqa: PLR0913 - where the operands come from and how they are cut
+    Attributes:
+        shape: (L, experts, warp rows, columns) of one unit; columns in plane order.
+    """
+
+    def __init__(
         self,
         weights: Weights,
-        expert: int,
+        experts: Sequence[int],
         columns: slice,
         *,
         tile_k: int,
         interleaved: bool,
-        scratch: Scratch,
+        length: int,
     ) -> None:
-        if weights.dtype != "float16":
-            raise ShapeError(f"panel: expected float16 scales, got {weights.dtype}")
-        packed = weights.qweight[expert].view(np.uint8)[:, columns]
-        self._packed: U8 = k_view(packed, tile_k, interleaved=interleaved)  # type: ignore[assignment]
-        rows, width = self._packed.shape[3], 2 * packed.shape[1]
-        self.shape = (16, rows, width)
+        self._packed = [
+            k_view(weights.qweight[expert].view(np.uint8)[:, columns], tile_k, interleaved=interleaved)
+            for expert in experts
+        ]
+        rows, half = self._packed[0].shape[3:]
+        self.shape = (length, len(experts), rows, 2 * half)
         of_k = np.arange(weights.k) // (weights.k // weights.scales.shape[1])
         self._groups = k_view(of_k, tile_k, interleaved=interleaved)[:, :, 0]  # (k-tile, h, warp row)
-        self._zeros: I8 = zero_planes(weights, expert)[:, :, columns].reshape(-1, width)
-        self._scratch = scratch
-        self._last: tuple[int, ...] = ()
-        self._tables: tuple[I8, F32, F32] | None = None
-        self._scales: F32 | None = None
-        self.exact = True  # whether the three-operation rounding applies
-        self.finite = True
-        if weights.group != -1:
-            self._scales = scale_planes(weights, expert)[:, :, columns].reshape(-1, width)
-            magnitude = np.abs(self._scales)
-            smallest = np.min(magnitude, where=magnitude > 0, initial=np.inf)
-            # every nonzero |q - z| * s is then a normal fp16 number and none overflows
-            self.finite = bool(magnitude.max() * 15 < 65520)  # False for NaN and Inf too
-            self.exact = self.finite and bool(smallest >= 2.0**-14)
+        zeros = [zero_planes(weights, expert)[:, :, columns] for expert in experts]
+        self._zeros: I8 = np.stack(zeros, axis=1)  # (group, experts, 2, byte columns)
+        self._grouped = weights.group != -1
+        scales = [scale_planes(weights, expert)[:, :, columns].reshape(-1, 2 * half) for expert in experts]
+        self._scales: F32 = np.stack(scales, axis=1)  # (group, experts, columns)
+        magnitude = np.abs(self._scales)
+        # every nonzero |q - z| * s is a normal fp16 number: the three-operation rounding applies
+        self._normal = bool(np.min(magnitude, where=magnitude > 0, initial=np.inf) >= 2.0**-14)
+        self._at: tuple[int, ...] = ()
+        planes = (2, length, len(experts), rows, half)
+        self._codes: U8 = np.empty(planes, dtype=np.uint8)
+        self._zeros_of_unit: U8 = np.empty(planes, dtype=np.uint8)
+        self._large: F32 = np.empty((len(experts), rows, 2 * half), dtype=np.float32)
+        self._small: F32 = np.empty_like(self._large)
 
-    def unit(self, tile: int, half: int, values: F32, fields: U8) -> None:
-        """Write the unit's operands and exponent fields, each of ``shape``; columns in plane order.
+    def unit(self, tile: int, half: int, ks: slice, values: F32, fields: U8, wide: F32) -> None:
+        """Write operands and exponent fields of k offsets ``ks`` of instruction ``half`` of a k-tile.
 
         RN16((q - z) * s), or the exact q - z if channelwise.
+
+        Args:
+            tile: k-tile.
+            half: Which of the warp row's two instructions.
+            ks: The step's offsets in the instruction.
+            values: Out, ``shape``.
+            fields: Out, ``shape``.
+            wide: Scratch, ``shape``.
         """
-        depth, rows, width = self.shape
-        zeros, large, small = self._rows_of(tile, half)
-        centred = self._scratch.get("centred", (depth, rows, 2, width // 2), np.uint8)
-        packed = self._packed[tile, half]
-        np.bitwise_and(packed, np.uint8(15), out=centred[:, :, 0])
-        np.right_shift(packed, np.uint8(4), out=centred[:, :, 1])
-        flat = centred.reshape(self.shape)
-        np.subtract(flat, zeros, out=flat)  # modulo 256: int8 two's complement
-        if self._scales is None:
-            np.copyto(values, flat.view(np.int8))  # exact
-        elif not self.exact:
-            self._rounded(flat.view(np.int8), small, values, fields)
-            return
-        else:
-            wide = self._scratch.get("wide", self.shape, np.float32)
-            np.copyto(wide, flat.view(np.int8))
+        self._move_to(tuple(self._groups[tile, half]))
+        low, high = self._codes
+        for index, packed in enumerate(self._packed):
+            np.copyto(high[:, index], packed[tile, half, ks])
+        np.bitwise_and(high, np.uint8(15), out=low)
+        np.right_shift(high, np.uint8(4), out=high)
+        np.subtract(self._codes, self._zeros_of_unit, out=self._codes)  # modulo 256: int8
+        centred = self._codes.view(np.int8).transpose(1, 2, 3, 0, 4)
+        if not self._grouped:
+            np.copyto(values.reshape(centred.shape), centred)  # exact
+        elif self._normal:
+            np.copyto(wide.reshape(centred.shape), centred)  # exact
             # t = 8193 p rounded to 24 bits keeps 11 bits of p: t - 8192 p = RN16(p), ties to even
-            np.multiply(wide, large, out=values)  # RNE
-            np.multiply(wide, small, out=wide)  # exact: 15 bits
+            np.multiply(wide, self._large, out=values)  # RNE
+            np.multiply(wide, self._small, out=wide)  # exact: 15 bits
             np.subtract(values, wide, out=values)  # exact
-        bits = self._scratch.get("wide", self.shape, np.int32)
+        else:
+            product = centred.reshape(self.shape) * (self._small * np.float32(2.0**-13))  # exact
+            values[...] = widen(narrow(product, "float16"))  # RN16: subnormal results included
+            fields[...] = exponent_fields(values)
+            return
+        bits: I32 = wide.view(np.int32)
         np.right_shift(values.view(np.int32), 23, out=bits)
         np.copyto(fields, bits, casting="unsafe")  # the sign falls off
         np.maximum(fields, NO_TERM, out=fields)
 
-    def _rounded(self, centred: I8, small: F32, values: F32, fields: U8) -> None:
-        """Any finite scale: subnormal results and overflow to Inf included."""
-        wide = centred.astype(np.float32) * (small * np.float32(2.0**-13))  # exact
-        values[...] = widen(narrow(wide, "float16"))
-        fields[...] = exponent_fields(values)
-
-    def _rows_of(self, tile: int, half: int) -> tuple[U8, F32, F32]:
-        """Zero points, 8193 s and 8192 s of the unit's warp rows, each (warp rows, columns)."""
-        groups = tuple(self._groups[tile, half])
-        if groups != self._last or self._tables is None:
-            index = list(groups)
-            zeros = self._zeros[index].view(np.uint8)
-            scales = self._scales[index] if self._scales is not None else np.zeros((0,), np.float32)
-            self._last = groups
-            self._tables = (zeros, scales * np.float32(8193), scales * np.float32(8192))  # 24 bits: exact
-        return self._tables
+    def _move_to(self, groups: tuple[int, ...]) -> None:
+        """Zero points and scales of these groups, one per warp row."""
+        if groups == self._at:
+            return
+        self._at = groups
+        rows = list(groups)
+        zeros = self._zeros[rows].transpose(2, 1, 0, 3)  # (2, experts, warp rows, byte columns)
+        np.copyto(self._zeros_of_unit, zeros[:, np.newaxis].view(np.uint8))
+        scales = self._scales[rows].transpose(1, 0, 2)
+        np.multiply(scales, np.float32(8193), out=self._large)  # exact: 24 bits
+        np.multiply(scales, np.float32(8192), out=self._small)
 
 
-def activations(stored: Stored, tile_k: int, *, interleaved: bool) -> tuple[F32, U8, npt.NDArray[np.bool_]]:
-    """Rows of A cut like the weights: values and fields (k-tile, h, 16, warp row, rows, 1).
+def activations(stored: Stored, tile_k: int, *, interleaved: bool) -> tuple[F32, U8]:
+    """Finite fp16 rows of A cut like the weights: values and fields (k-tile, h, 16, rows, warp row, 1).
 
-    Also says which rows are finite. Fields are exponents modulo 256, to be added to a weight's field.
+    Fields are exponents modulo 256, to be added to a weight's field.
     """
     values = widen(stored)
-    finite = np.isfinite(values).all(axis=1)
     fields = exponent_fields(values) - np.uint8(127)  # modulo 256
-    cut_values = k_view(np.ascontiguousarray(values.T), tile_k, interleaved=interleaved)[..., np.newaxis]
-    cut_fields = k_view(np.ascontiguousarray(fields.T), tile_k, interleaved=interleaved)[..., np.newaxis]
-    return np.ascontiguousarray(cut_values), np.ascontiguousarray(cut_fields), finite  # type: ignore[return-value]
+    cut = [
+        np.ascontiguousarray(k_view(np.ascontiguousarray(array.T), tile_k, interleaved=interleaved).swapaxes(3, 4))
+        for array in (values, fields)
+    ]
+    return cut[0][..., np.newaxis], cut[1][..., np.newaxis]

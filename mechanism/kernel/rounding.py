@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from mechanism.kernel.errors import ShapeError
 
+I32 = npt.NDArray[np.int32]
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 U8 = npt.NDArray[np.uint8]

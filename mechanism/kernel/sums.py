@@ -15,16 +15,16 @@ import numpy.typing as npt
 
 from mechanism.kernel import versions
 from mechanism.kernel.alignment import Alignment, block_routes
-from mechanism.kernel.chain import Chain, FastChain, GeneralChain, Part
+from mechanism.kernel.chain import Chain, FastChain, GeneralChain, Rows
 from mechanism.kernel.configuration import Launch
-from mechanism.kernel.dequantize import Weights, operand_planes
-from mechanism.kernel.panel import Panel, Scratch, activations, k_view
+from mechanism.kernel.dequantize import Weights, finite_operands, operand_planes
+from mechanism.kernel.panel import Panel, activations, k_view
 from mechanism.kernel.rounding import F32, U8, Stored, add, bits16
 from mechanism.kernel.schedule import Schedule
 from mechanism.kernel.tensor_core import decode, rules
 
 ROWS = 8  # rows that one fast chain aims at: enough work per numpy call, small enough for the cache
-WIDTH = 2048  # columns likewise
+WIDTH = 4096  # columns times warp rows likewise
 LIMIT = 1 << 16  # products per numpy call
 
 
@@ -82,7 +82,7 @@ class SliceSums:
             group=weights.group,
             kernel=kernel,
         )
-        self._scratch = Scratch()
+        self._fast = weights.dtype == "float16"
         self._executed: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
 
     def executed(self) -> tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]:
@@ -96,7 +96,7 @@ class SliceSums:
             for block in range(len(self._alignment.expert_ids))
         }
         for experts in self._batches(routes):
-            tiles = max(1, WIDTH // self._schedule.tile_n)
+            tiles = max(1, WIDTH // (self._schedule.tile_k // 32 * self._schedule.tile_n))
             for first in range(0, self._schedule.n_tiles, tiles):
                 last = min(first + tiles, self._schedule.n_tiles)
                 yield from self._walk(experts, routes, first, last)
@@ -191,30 +191,30 @@ class SliceSums:
         columns: slice,
     ) -> Iterator[tuple[Chain, list[int]]]:
         """One fast chain for all that is in its domain, a general one for each expert that is not."""
-        fast: list[Part] = []
-        fast_blocks: list[int] = []
+        tile_k, interleaved = self._schedule.tile_k, self._interleaved
+        inside = []
         for expert, blocks in experts:
             rows = self._a[np.concatenate([routes[block] for block in blocks]) // self._top_k]
-            part = self._fast_part(expert, rows, columns)
-            if part is None:
-                yield self._general(expert, rows, columns), blocks
+            if self._fast and finite_operands(self._weights, expert) and np.isfinite(rows).all():
+                inside.append((expert, blocks, rows))
             else:
-                fast.append(part)
-                fast_blocks += blocks
-        if fast:
-            yield FastChain(fast, self._rule, self._scratch, limit=LIMIT), fast_blocks
-
-    def _fast_part(self, expert: int, rows: Stored, columns: slice) -> Part | None:
-        if self._weights.dtype != "float16":
-            return None
-        tile_k, interleaved = self._schedule.tile_k, self._interleaved
+                yield self._general(expert, rows, columns), blocks
+        if not inside:
+            return
         panel = Panel(
-            self._weights, expert, columns, tile_k=tile_k, interleaved=interleaved, scratch=self._scratch
+            self._weights,
+            [expert for expert, _, _ in inside],
+            columns,
+            tile_k=tile_k,
+            interleaved=interleaved,
+            length=self._rule.step,
         )
-        values, fields, finite = activations(rows, tile_k, interleaved=interleaved)
-        if not (panel.finite and finite.all()):
-            return None
-        return Part(panel=panel, values=values, fields=fields)
+        cut = [activations(rows, tile_k, interleaved=interleaved) for _, _, rows in inside]
+        rows_of = [Rows(values=values, fields=fields) for values, fields in cut]
+        yield (
+            FastChain(panel, rows_of, self._rule, limit=LIMIT),
+            [block for _, blocks, _ in inside for block in blocks],
+        )
 
     def _general(self, expert: int, rows: Stored, columns: slice) -> GeneralChain:
         weights, tile_k, interleaved = self._weights, self._schedule.tile_k, self._interleaved
@@ -232,7 +232,8 @@ class SliceSums:
 
 
 def _add_warp_rows(parts: F32) -> F32:
-    """fp32 adds over warp rows: f0 + f1, or f0 + (f1 + (f2 + f3)) (6.4). Shape (R, ...) to (...)."""
-    if len(parts) == 2:
-        return add(parts[0], parts[1])  # RNE
-    return add(parts[0], add(parts[1], add(parts[2], parts[3])))  # RNE, three times
+    """fp32 adds over warp rows: f0 + f1, or f0 + (f1 + (f2 + f3)) (6.4). Warp rows are axis 1."""
+    first, *others = parts.swapaxes(0, 1)
+    if len(others) == 1:
+        return add(first, others[0])  # RNE
+    return add(first, add(others[0], add(others[1], others[2])))  # RNE, three times
