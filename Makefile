@@ -24,6 +24,7 @@ lint: $(VENV)/dev.stamp  ## format, lint, types
 
 evidence: $(VENV)/run.stamp  ## verify the committed evidence, raw bytes included
 	$(BIN)/verifier check runs/route-block --level raw --plan plans/route_block.yaml
+	$(BIN)/python tests/project/rerun_evidence.py
 
 bench: $(VENV)/dev.stamp  ## measure; writes bench.json
 	$(BIN)/python tests/bench/bench.py

@@ -61,7 +61,7 @@ class Frozen:
 def run(options: RunOptions) -> int:
     """Steps: 1 plan, ledger, lock; 2 folder; 3 fixture; 4 treatments; 5 campaign; 6 picture; 7 verdict."""
     out = _folder(options)
-    frozen = _frozen(options.plan)
+    frozen = frozen_plan(options.plan)
     started = time.monotonic()
     result = _campaign(options, frozen, out)
     picture = out.with_name(f"{out.name}.svg")
@@ -87,7 +87,7 @@ def _folder(options: RunOptions) -> Path:
     return options.out
 
 
-def _frozen(path: Path) -> Frozen:
+def frozen_plan(path: Path) -> Frozen:
     """Steps 1, 3 and 4. Raises before anything is started, except the program that builds the fixture."""
     plan = load_plan(path)
     refuse_static(plan)

@@ -11,7 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-LINES = [line.split("  #")[0] for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+LINES = [
+    line.split("  #")[0]
+    for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+]
 MAKE = [line.removeprefix("make ") for line in LINES if line.startswith("make ")]
 
 
