@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ledger import strict_yaml
-from ledger.canonical import NO_DIGEST, canonical, digest, sha256
+from ledger.canonical import NO_DIGEST, digest, sha256
 from ledger.model import read_yaml
 from ledger.plan import Plan
 from ledger.record import MARKERS, AlignmentFile, RoutingFile, record_path
@@ -31,6 +31,7 @@ from verifier.workings import Workings, alignment_digest
 ROOT = Path(__file__).resolve().parents[2]
 Document = dict[str, Any]
 Files = dict[str, bytes]
+_PLAIN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 _NO_NAN = bytes(byte & 0xBF for byte in range(256))  # no byte can then hold an exponent of all ones
 
 
@@ -52,7 +53,16 @@ class Parts:
 
     def copy(self) -> "Parts":
         """Another one, to be bent."""
-        return copy.deepcopy(self)
+        bent = copy.copy(self)
+        for name in ("lock", "routing", "build", "alignments", "records", "attempts"):
+            setattr(bent, name, json.loads(json.dumps(getattr(self, name))))  # several times faster than deepcopy
+        bent.objects, bent.extra = dict(self.objects), dict(self.extra)
+        return bent
+
+
+def canonical(value: Any) -> bytes:
+    """The canonical bytes of an ASCII document without decimals, quickly: a test bends one of 70 records."""
+    return _PLAIN.encode(value).encode()
 
 
 def read_plan(data: bytes) -> Plan:

@@ -108,10 +108,11 @@ def assumptions(bundle: Bundle, record: Record) -> Iterator[Found]:
         )
     if record.engine != "simulated":
         return
-    if record.activation.ambiguous_elements and "U2" not in said:
-        yield _assumption(
-            record, f"U2, for {record.activation.ambiguous_elements} ambiguous elements", "none"
-        )
+    open_values = record.activation.ambiguous_elements
+    if open_values and "U2" not in said:
+        yield _assumption(record, f"U2, for {open_values} ambiguous elements", "none")
+    if "U10" not in said:
+        yield _assumption(record, "U10, on which every simulated activation rests", "none")
     worked = bundle.worked
     cell = worked.cell.get(record.cell)
     if cell is None or record.history not in cell.histories:
