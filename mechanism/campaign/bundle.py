@@ -5,6 +5,7 @@ resumed. Everything else that lies in the folder while a campaign works (`stagin
 then.
 """
 
+import errno
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,8 @@ FROZEN = ("plan.yaml", "plan.lock", "ledger.yaml", "routing.json")
 
 def create(folder: Path) -> None:
     """Make a new, empty folder. Raises CampaignError if it exists, OSError if it cannot be made."""
+    if folder.parent.exists() and not folder.parent.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(folder.parent))
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.mkdir()
@@ -97,7 +100,7 @@ def promote(folder: Path, staged: Staged) -> None:
     """
     target = folder / "records" / staged.record.name
     if target.exists():
-        raise FileExistsError(17, "File exists", str(target))
+        raise FileExistsError(errno.EEXIST, "File exists", str(target))
     if staged.build is not None:
         _move(staged.build, folder / BUILD)
     for source, kind in ((staged.capture, "objects"), (staged.alignment, "alignments")):

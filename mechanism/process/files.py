@@ -1,5 +1,6 @@
 """Files that are whole or not there: written beside, synced, then renamed into place."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -12,7 +13,7 @@ def write_once(path: Path, data: bytes) -> None:
     One process at a time writes to a folder, so looking before the rename is enough.
     """
     if path.exists():
-        raise FileExistsError(17, "File exists", str(path))
+        raise FileExistsError(errno.EEXIST, "File exists", str(path))
     replace(path, data)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -121,8 +122,8 @@ def main(path: str) -> int:
             time.sleep(float(argument))
         case "crash":
             raise RuntimeError(f"no reason, in {path} under {Path.home()}")
-        case "full-disk":
-            raise OSError(28, "No space left on device", path)  # what reaches the interpreter unhandled
+        case "file-size-limit":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (int(argument), int(argument)))
     if word == "die-at":
         _die_at(argument)
     # the tree may be edited while tests run; which files count is tested elsewhere

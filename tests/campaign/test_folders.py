@@ -1,0 +1,184 @@
+"""The bundle's folder: who may use it, and what happens when it cannot be written."""
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mechanism.campaign import folder_lock
+from mechanism.campaign.runner import run_campaign
+from mechanism.errors import CampaignError, EngineError
+from mechanism.process import files
+from tests.campaign.campaign_setup import ends, request, run, set_fakes
+from tests.campaign.test_resume import NATIVE, lines, require_whole, start, wait_until
+
+Prepare = Callable[..., Path]
+
+
+def refusal(folder: Path, out: Path, **more: Any) -> str:
+    with pytest.raises(CampaignError) as found:
+        run(folder, out, **more)
+    return str(found.value)
+
+
+def test_folder_that_exists(campaign: Prepare, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    assert refusal(campaign(phases=NATIVE), out) == (
+        f"{out}: expected a folder that does not exist, got one that exists;"
+        " go on with it by --resume, or choose another by --out"
+    )
+    assert not list(out.iterdir())
+
+
+def test_nothing_to_resume(campaign: Prepare, tmp_path: Path) -> None:
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    assert refusal(folder, out, resume=True) == (
+        f"{out}: expected a run to resume, got no folder; leave out --resume"
+    )
+    out.mkdir()
+    (out / "letters").write_text("mine")
+    message = f"{out}: expected a run to resume, got a folder that is none"
+    assert refusal(folder, out, resume=True) == message
+    assert [path.name for path in out.iterdir()] == ["letters"]
+
+
+def test_folder_that_a_killed_runner_only_just_made(campaign: Prepare, tmp_path: Path) -> None:
+    """Empty, or with a lock and some documents: resuming finishes what creating began."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    out.mkdir()
+    (out / folder_lock.LOCK).write_text("1 1\n")
+    (out / "plan.yaml").write_bytes((folder / "plan.yaml").read_bytes())
+    (out / ".plan.lock.new").write_bytes(b"half")
+    assert run(folder, out, resume=True).complete
+    require_whole(out, 2)
+
+
+def test_resume_with_another_plan(campaign: Prepare, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    folder = campaign(phases=NATIVE)
+    set_fakes(folder, {"native.H1.1": "exit=1"})
+    run(folder, out)
+    message = refusal(campaign(phases=NATIVE, time_limit_s=29), out, resume=True)
+    assert message.startswith(f"{out}/plan.yaml: expected what the run was begun with, sha256 ")
+    assert message.endswith("; resume with the plan.yaml of then, or start a new run")
+
+
+def test_two_runners(campaign: Prepare, tmp_path: Path) -> None:
+    """The second is refused with the first one's pid, whether it resumes or not; the first goes on."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    set_fakes(folder, {"native.H0.1": "slow=1.5"})
+    first = start(folder, out)
+    wait_until(lambda: lines(out) >= 1)
+    assert refusal(folder, out, resume=True) == (
+        f"{out}: expected a folder that no runner works in, got one where process {first.pid} does;"
+        " wait for it, or stop it"
+    )
+    assert f"got one where process {first.pid} runs a campaign;" in refusal(folder, out)
+    first.communicate(timeout=30)
+    assert first.returncode == 0
+    require_whole(out, 2)
+    assert folder_lock.holder(out) is None
+
+
+def test_resume_waits_until_the_dead_runners_children_are_gone(campaign: Prepare, tmp_path: Path) -> None:
+    """Its supervisors hold the lock for as long as their trees live."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    set_fakes(folder, {"*": f"grandchild={tmp_path / 'pid'}"})
+    runner = start(folder, out)
+    wait_until((tmp_path / "pid").exists)
+    runner.kill()
+    set_fakes(folder, {})
+    gone: list[bool] = []
+
+    def observer(event: object) -> None:
+        if type(event).__name__ == "CellStarted":
+            gone.append(not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists())
+
+    assert run(folder, out, resume=True, observer=observer).complete
+    runner.communicate()
+    assert all(gone)
+
+
+def test_runner_that_was_killed_leaves_a_lock_that_binds_nobody(tmp_path: Path) -> None:
+    (tmp_path / folder_lock.LOCK).write_text(f"{os.getpid()} 1\n")
+    with folder_lock.held(tmp_path):
+        assert folder_lock.holder(tmp_path) == os.getpid()
+    assert not (tmp_path / folder_lock.LOCK).exists()
+
+
+@pytest.mark.parametrize("where", ["records", "objects", "attempts.jsonl"])
+def test_disk_that_fills_up(
+    campaign: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """One message, children stopped, what is recorded kept; with room again, resume completes it."""
+    folder, out = campaign(), tmp_path / "out"
+    left = iter(range(5))
+
+    def full(path: Path | int) -> None:
+        if (where in str(path)) and next(left, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    real_sync, real_fsync = files.sync, os.fsync
+
+    def sync(path: Path) -> None:
+        full(path)
+        real_sync(path)
+
+    def fsync(descriptor: int) -> None:
+        full(Path(f"/proc/self/fd/{descriptor}").readlink())
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(files, "sync", sync)
+    monkeypatch.setattr("mechanism.campaign.attempts.os.fsync", fsync)
+    result = run(folder, out)
+    monkeypatch.undo()
+    assert result.stopped.endswith(
+        ": No space left on device; what is recorded is kept: see to it, then --resume"
+    )
+    assert where in result.stopped
+    assert (result.complete, result.exit_code) == (False, 5)
+    again = run(folder, out, resume=True)
+    assert (again.complete, again.valid) == (True, 8)
+    require_whole(out, 8)
+
+
+def test_child_without_room(campaign: Prepare, tmp_path: Path) -> None:
+    """The limit on file size stands for a full disk: the child says so, with a code of its own."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    set_fakes(folder, {"native.H0.1": "file-size-limit=1000"})
+    run(folder, out)
+    end = ends(out)["native.H0.1"]
+    assert (end["outcome"], end["exit_code"]) == ("failed", 6)
+    assert end["reason"].startswith("exit code 6: OSError: [Errno 27] File too large")
+
+
+def test_folder_that_cannot_be_made(campaign: Prepare, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert refusal(campaign(phases=NATIVE), file / "out") == f"{file}: Not a directory; no cell was started"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes where it likes")
+def test_read_only_folder(campaign: Prepare, tmp_path: Path) -> None:
+    shut = tmp_path / "shut"
+    shut.mkdir(mode=0o555)
+    assert refusal(campaign(phases=NATIVE), shut / "out") == (
+        f"{shut / 'out'}: Permission denied; no cell was started"
+    )
+
+
+def test_engine_that_this_build_does_not_have(campaign: Prepare, tmp_path: Path) -> None:
+    """Said before anything is made or started."""
+    asked = request(campaign(phases=NATIVE), tmp_path / "out")
+    plan = asked.plan.model_copy(update={"engine": "vllm"})
+    with pytest.raises(EngineError) as found:
+        run_campaign(replace(asked, plan=plan))
+    assert str(found.value) == (
+        "engine vllm: this build of the project has no vllm engine yet; use a plan with engine: simulated"
+    )
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,286 @@
+"""Stopping and going on: whatever is killed, every cell is in the bundle exactly once."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ledger.canonical import NO_DIGEST, sha256
+from ledger.record import Record
+from mechanism.campaign.request import CampaignResult
+from mechanism.errors import CampaignError
+from tests.campaign.campaign_setup import ROOT, ends, read_events, run, set_fakes
+
+Prepare = Callable[..., Path]
+NATIVE = """
+phases:
+  - name: qualification
+    cells:
+      - {name: native, alignment: constructed, histories: [H0, H1]}
+"""
+
+
+def start(folder: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
+    """A runner of its own, to be stopped or killed."""
+    argv = [sys.executable, "-m", "tests.campaign.campaign_setup", str(folder), str(out), *more]
+    return subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def wait_until(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def lines(out: Path) -> int:
+    try:
+        return (out / "attempts.jsonl").read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def require_whole(out: Path, total: int) -> None:
+    """Every cell once, the log chained and closed, every file accounted for by digest."""
+    events = read_events(out)
+    raw = (out / "attempts.jsonl").read_bytes().splitlines()
+    assert [event["previous"] for event in events] == [NO_DIGEST, *(sha256(line) for line in raw[:-1])]
+    started = [event["attempt"] for event in events if event["event"] == "started"]
+    ended = [event["attempt"] for event in events if event["event"] == "ended"]
+    assert started == sorted(set(started))
+    assert sorted(ended) == started
+    valid = {event["attempt"]: event for event in events if event.get("outcome") == "valid"}
+    records = [Record.model_validate_json(path.read_bytes()) for path in (out / "records").iterdir()]
+    assert len(records) == total
+    assert sorted(record.attempt for record in records) == sorted(valid)
+    for record in records:
+        assert sha256((out / record.path).read_bytes()) == valid[record.attempt]["record"]
+    assert len({record.process.nonce for record in records}) == total
+    manifest = [json.loads(line) for line in (out / "files.jsonl").read_bytes().splitlines()]
+    assert [item["path"] for item in manifest] == sorted(item["path"] for item in manifest)
+    for item in manifest:
+        assert sha256((out / item["path"]).read_bytes()) == item["sha256"]
+    there = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
+    assert there == {item["path"] for item in manifest} | {"files.jsonl", "bundle.json"}
+    assert not (out / "staging").exists()
+
+
+def trajectories(out: Path) -> dict[str, str]:
+    found = {}
+    for path in (out / "records").iterdir():
+        found[path.name] = json.loads(path.read_bytes())["trajectory"]
+    return found
+
+
+def test_whole_campaign(campaign: Prepare, tmp_path: Path) -> None:
+    folder = campaign(replicates=2)
+    result = run(folder, tmp_path / "out")
+    assert result == CampaignResult(complete=True, folder=tmp_path / "out", total=16, valid=16)
+    require_whole(tmp_path / "out", 16)
+    for name, source in (("plan.yaml", "plan.yaml"), ("plan.lock", "plan.lock")):
+        assert (tmp_path / "out" / name).read_bytes() == (folder / source).read_bytes()
+    order = [
+        (event["phase"], event["cell"], event["history"], event["replicate"])
+        for event in read_events(tmp_path / "out")
+        if event["event"] == "started"
+    ]
+    cells = json.loads((folder / "plan.lock").read_bytes())["cells"]
+    assert order == [(cell["phase"], cell["cell"], cell["history"], cell["replicate"]) for cell in cells]
+    same = trajectories(tmp_path / "out")
+    assert same["qualification.replay.H0.1.json"] == same["qualification.native.H0.2.json"]
+    assert same["transfer.cross-order.H0.1.json"] == same["qualification.native.H1.1.json"]
+    assert same["qualification.native.H0.1.json"] != same["qualification.native.H1.1.json"]
+
+
+def test_resuming_what_is_complete_changes_nothing(campaign: Prepare, tmp_path: Path) -> None:
+    folder = campaign(phases=NATIVE)
+    run(folder, tmp_path / "out")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    result = run(folder, tmp_path / "out", resume=True)
+    assert (result.complete, result.valid, result.total) == (True, 2, 2)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+
+
+def test_cell_killed_between_capture_and_record_runs_again(campaign: Prepare, tmp_path: Path) -> None:
+    """Case E9: not valid; resume runs it again as a new attempt, and nothing of the first is in the bundle."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    set_fakes(folder, {"native.H1.1": "die-at=records"})
+    result = run(folder, out)
+    assert (result.valid, result.exit_code) == (1, 5)
+    assert ends(out)["native.H1.1"]["outcome"] == "killed"
+    set_fakes(folder, {})
+    assert run(folder, out, resume=True).complete
+    require_whole(out, 2)
+    assert [event["event"] for event in read_events(out)].count("started") == 3
+
+
+@pytest.mark.parametrize("after", [1, 2, 4, 7, 11])
+def test_runner_killed_on_the_way(campaign: Prepare, tmp_path: Path, after: int) -> None:
+    """SIGKILL once the log has so many lines; then resume: every cell exactly once."""
+    folder, out = campaign(), tmp_path / "out"
+    runner = start(folder, out)
+    wait_until(lambda: lines(out) >= after or runner.poll() is not None)
+    runner.kill()
+    runner.communicate()
+    result = run(folder, out, resume=True)
+    assert (result.complete, result.valid) == (True, 8)
+    require_whole(out, 8)
+    interrupted = [event for event in read_events(out) if event.get("outcome") == "interrupted"]
+    assert len(interrupted) <= 2
+    assert all(event["reason"] == "its runner stopped before it ended" for event in interrupted)
+
+
+def test_record_in_place_without_its_end_in_the_log_is_valid(campaign: Prepare, tmp_path: Path) -> None:
+    folder, out = campaign(), tmp_path / "out"
+    set_fakes(folder, {"forced-grid.H1.1": "exit=1"})
+    run(folder, out, jobs=1)
+    log = (out / "attempts.jsonl").read_bytes().splitlines(keepends=True)
+    last_valid = max(place for place, line in enumerate(log) if b'"outcome":"valid"' in line)
+    (out / "attempts.jsonl").write_bytes(b"".join(log[:last_valid]))
+    for attempt in log[last_valid + 1 :]:
+        name = json.loads(attempt).get("cell", "")
+        assert name in {"", "forced-grid"}, "the case needs the last valid cell to be the last but one"
+    set_fakes(folder, {})
+    result = run(folder, out, resume=True)
+    require_whole(out, 8)
+    assert result.notes[0].endswith("its record was in place when its runner stopped")
+    recovered = [event for event in read_events(out) if event.get("reason", "").startswith("its record was")]
+    assert [(event["outcome"], event["exit_code"]) for event in recovered] == [("valid", 0)]
+
+
+def sampled_cuts(data: bytes, count: int) -> list[int]:
+    """Every line's end and the byte on each side of it, and others from a seed."""
+    edges = {0, len(data)}
+    for place, byte in enumerate(data):
+        if byte == ord("\n"):
+            edges |= {place, place + 1, place + 2}
+    inside = random.Random(2607).sample(range(len(data)), count)
+    return sorted(edge for edge in {*sorted(edges)[:: max(1, len(edges) // 8)], *inside} if edge <= len(data))
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(50, marks=pytest.mark.slow)])
+def test_resume_from_a_log_cut_anywhere(campaign: Prepare, tmp_path: Path, count: int) -> None:
+    """Case C4. Records that only the lost lines called valid are refused by name, the rest goes on."""
+    folder, whole = campaign(phases=NATIVE), tmp_path / "whole"
+    run(folder, whole, jobs=1)
+    data = (whole / "attempts.jsonl").read_bytes()
+    for place, cut in enumerate(sampled_cuts(data, count)):
+        out = tmp_path / f"cut-{place}"
+        shutil.copytree(whole, out)
+        (out / "bundle.json").unlink()
+        (out / "attempts.jsonl").write_bytes(data[:cut])
+        # what the crash that tore the log could have left: records of processes that were started
+        begun = [json.loads(line) for line in data[:cut].split(b"\n")[:-1] if b'"started"' in line]
+        kept = {"{phase}.{cell}.{history}.{replicate}.json".format(**event) for event in begun}
+        for record in (out / "records").iterdir():
+            if record.name not in kept:
+                record.unlink()
+        result = run(folder, out, resume=True)
+        assert result.complete, (cut, result)
+        require_whole(out, 2)
+        resumed = [event for event in read_events(out) if event["event"] == "resumed"]
+        torn = data[:cut].rpartition(b"\n")[2].decode()
+        assert [event["torn"] for event in resumed] == ([torn] if cut else [])
+
+
+def test_log_that_lost_whole_lines_is_not_believed(campaign: Prepare, tmp_path: Path) -> None:
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    run(folder, out, jobs=1)
+    (out / "bundle.json").unlink()
+    log = (out / "attempts.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "attempts.jsonl").write_bytes(b"".join(log[:2]))
+    with pytest.raises(
+        CampaignError, match=r"expected only records that the log calls valid, got another; look"
+    ):
+        run(folder, out, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("unlink", "the log says it is valid, but there is no such file"),
+        ("flip", "expected sha256 "),
+    ],
+)
+def test_damaged_record_of_a_valid_process_is_refused(
+    campaign: Prepare, tmp_path: Path, damage: str, message: str
+) -> None:
+    """Running the cell again would give a bundle with two valid attempts of it; nothing is changed."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    run(folder, out)
+    (out / "bundle.json").unlink()
+    record = out / "records" / "qualification.native.H0.1.json"
+    if damage == "unlink":
+        record.unlink()
+    else:
+        data = bytearray(record.read_bytes())
+        data[40] ^= 1
+        record.write_bytes(data)
+    with pytest.raises(CampaignError) as refusal:
+        run(folder, out, resume=True)
+    assert message in str(refusal.value)
+    assert str(refusal.value).startswith(str(record))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_to_the_runner(campaign: Prepare, tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """Children are stopped and logged as interrupted, everything so far is kept, and it can be resumed."""
+    folder, out = campaign(), tmp_path / "out"
+    set_fakes(folder, {"replay.H0.1": "sleep", "forced-grid.H0.1": f"grandchild={tmp_path / 'pid'}"})
+    runner = start(folder, out)
+    wait_until(lambda: (tmp_path / "pid").exists() and lines(out) >= 6)
+    began = time.monotonic()
+    runner.send_signal(number)
+    told, complaint = runner.communicate(timeout=20)
+    assert time.monotonic() - began < 5
+    assert (runner.returncode, complaint) == (code, b"")
+    assert json.loads(told) == {"complete": False, "valid": 2}
+    stopped = [event for event in read_events(out) if event.get("outcome") == "interrupted"]
+    assert {event["reason"] for event in stopped} == {"stopped with its runner"}
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+    set_fakes(folder, {})
+    assert run(folder, out, resume=True).complete
+    require_whole(out, 8)
+
+
+def test_supervisor_killed_by_somebody(campaign: Prepare, tmp_path: Path) -> None:
+    """The attempt is a killed one, its grandchild is gone, the other cells go on."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    set_fakes(folder, {"native.H1.1": f"grandchild={tmp_path / 'pid'}"})
+    runner = start(folder, out)
+    wait_until((tmp_path / "pid").exists)
+    pid = int((tmp_path / "pid").read_text() or "0")
+    for child in Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split():
+        below = Path(f"/proc/{child}/task/{child}/children").read_text().split()
+        if str(pid) in below or len(below) > 1:
+            os.kill(int(child), signal.SIGKILL)
+    runner.communicate(timeout=20)
+    end = ends(out)["native.H1.1"]
+    assert (end["outcome"], end["signal"]) == ("killed", 9)
+    assert end["reason"] == "the supervisor itself ended by SIGKILL before it reported"
+    assert not Path(f"/proc/{pid}").exists()
+    assert ends(out)["native.H0.1"]["outcome"] == "valid"
+
+
+def test_events_count_right_at_every_moment(campaign: Prepare, tmp_path: Path) -> None:
+    folder = campaign()
+    set_fakes(folder, {"replay.H0.1": "exit=1"})
+    seen: list[Any] = []
+    run(folder, tmp_path / "out", observer=seen.append)
+    names = [type(event).__name__ for event in seen]
+    assert Counter(names) == {"CampaignStarted": 1, "CellStarted": 8, "CellEnded": 8}
+    for event in seen:
+        now = event.progress
+        assert now.done + now.failed + now.running <= now.total == 8
+    last = seen[-1].progress
+    assert (last.done, last.failed, last.running, last.left_s) == (7, 1, 0, 0.0)
