@@ -72,9 +72,7 @@ class FastChain:
         chunk = max(1, limit // (length * warp_rows * width))
         self._chunks = [slice(low, min(low + chunk, starts[-1])) for low in range(0, starts[-1], chunk)]
         # one buffer serves the products, the dequantiser and the fp64 sums, none of which outlives its use
-        size = max(
-            min(chunk, starts[-1]) * length * warp_rows * width, self._values.size, 2 * self._acc.size
-        )
+        size = max(min(chunk, starts[-1]) * length * warp_rows * width, self._values.size, 2 * self._acc.size)
         self._buffer: F32 = np.empty(size, dtype=np.float32)
 
     def advance(self, tile: int) -> None:
@@ -153,8 +151,8 @@ class GeneralChain:
     """
 
     def __init__(self, a: tuple[F32, I64], w: tuple[F32, I64], rule: Rules) -> None:
-        self._a = tuple(array.swapaxes(3, 4)[..., np.newaxis] for array in a)
-        self._w = tuple(array[:, :, :, np.newaxis] for array in w)
+        self._a = (a[0].swapaxes(3, 4)[..., np.newaxis], a[1].swapaxes(3, 4)[..., np.newaxis])
+        self._w = (w[0][:, :, :, np.newaxis], w[1][:, :, :, np.newaxis])
         self._rule = rule
         self._acc: F32 = np.zeros((a[0].shape[4], a[0].shape[3], w[0].shape[4]), dtype=np.float32)
 

@@ -38,7 +38,7 @@ def moe_sum(routed: Stored, *, top_k: int, dtype: str = "float16", kernel: str =
 
 
 def _running(terms: F32) -> F32:
-    total = np.zeros_like(terms[0])
+    total: F32 = np.zeros_like(terms[0])
     for term in terms:
         total = add(total, term)  # RNE, fp32
     return total

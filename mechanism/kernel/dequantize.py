@@ -8,6 +8,7 @@ the column, so only finished outputs are put back into natural order.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from mechanism.kernel.errors import ShapeError
 from mechanism.kernel.rounding import F32, U8, Stored, narrow, widen
 
+Scalar = TypeVar("Scalar", bound=np.generic)
 I8 = npt.NDArray[np.int8]
 I32 = npt.NDArray[np.int32]
 
@@ -88,7 +90,7 @@ class Weights:
         return "float16" if self.scales.dtype == np.float16 else "bfloat16"
 
 
-def to_planes(natural: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def to_planes(natural: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """Columns in plane order: shape (..., N) to (..., 2, N/2), contiguous.
 
     Byte b of a word holds columns ``x0 + 2*plane + 4*x2`` with ``x0 = b >> 1``, ``x2 = b & 1`` (1.1).
@@ -100,7 +102,7 @@ def to_planes(natural: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     return np.ascontiguousarray(moved).reshape(*lead, 2, n // 2)
 
 
-def from_planes(planes: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def from_planes(planes: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """The inverse of ``to_planes``: shape (..., 2, N/2) to (..., N)."""
     *lead, _, half = planes.shape
     cut = planes.reshape(*lead, 2, half // 4, 2, 2)  # plane, word, x0, x2
@@ -116,7 +118,7 @@ def nibble_planes(words: I32) -> U8:
 
 
 def centred_planes(weights: Weights, expert: int) -> I8:
-    """q - z of one expert in plane order, int8 (K, 2, N/2); exact (6.2, step 3)."""
+    """Codes less zero points, q - z, of one expert in plane order, int8 (K, 2, N/2); exact (6.2, step 3)."""
     codes = nibble_planes(weights.qweight[expert]).view(np.int8)
     zeros = zero_planes(weights, expert)
     rows = codes.shape[0] // zeros.shape[0]
@@ -133,7 +135,7 @@ def zero_planes(weights: Weights, expert: int) -> I8:
 
 def scale_planes(weights: Weights, expert: int) -> F32:
     """Scales of one expert in plane order, exact in fp32, (K/group, 2, N/2)."""
-    return widen(to_planes(weights.scales[expert]))  # type: ignore[arg-type]
+    return widen(to_planes(weights.scales[expert]))
 
 
 def operand_planes(weights: Weights, expert: int) -> Stored:
@@ -160,7 +162,7 @@ def finite_operands(weights: Weights, expert: int) -> bool:
 
 def dequantize(weights: Weights, expert: int) -> Stored:
     """``operand_planes`` in natural column order, shape (K, N)."""
-    return from_planes(operand_planes(weights, expert))  # type: ignore[return-value]
+    return from_planes(operand_planes(weights, expert))
 
 
 def as_loaded(weights: Weights, *, group_size: int, intermediate: int) -> Weights:
@@ -194,8 +196,9 @@ def defective_scale_columns(n: int, *, stored: str, read: str) -> npt.NDArray[np
 
 def _stored_columns(n: int, permutation: str) -> npt.NDArray[np.intp]:
     """Column held at every stored position (1.3)."""
-    position = np.arange(n)
+    position: npt.NDArray[np.intp] = np.arange(n)
     if permutation == "grouped":
         return position // 64 * 64 + position % 64 // 8 + 8 * (position % 8)
-    offsets = np.array([0, 1, 8, 9, 16, 17, 24, 25])
-    return position // 32 * 32 + 2 * (position % 32 // 8) + offsets[position % 8]
+    offsets = np.array([0, 1, 8, 9, 16, 17, 24, 25], dtype=np.intp)
+    columns: npt.NDArray[np.intp] = position // 32 * 32 + 2 * (position % 32 // 8) + offsets[position % 8]
+    return columns

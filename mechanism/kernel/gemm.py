@@ -56,7 +56,7 @@ def schedule_of(
     )
 
 
-def marlin_gemm(
+def marlin_gemm(  # noqa: PLR0913 - the operator's own arguments, named at every call
     a: Stored,
     weights: Weights,
     alignment: Alignment,
@@ -201,7 +201,7 @@ def _require(
     _require_ids("sorted_token_ids", alignment.sorted_token_ids, alignment.routes)
     if len(alignment.sorted_token_ids) != len(alignment.expert_ids) * alignment.block_size_m:
         raise ShapeError(
-            f"sorted_token_ids: expected {len(alignment.expert_ids)} blocks of {alignment.block_size_m} slots,"
+            f"sorted_token_ids: expected {len(alignment.expert_ids)} blocks of {alignment.block_size_m},"
             f" got {len(alignment.sorted_token_ids)} slots"
         )
 

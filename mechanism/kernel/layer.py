@@ -48,7 +48,7 @@ class LayerRun:
     scale_defect: bool
 
 
-def moe_layer(
+def moe_layer(  # noqa: PLR0913 - one forward pass and where it runs, named at every call
     hidden: Stored,
     w13: Weights,
     w2: Weights,
@@ -137,8 +137,8 @@ def _assumptions(
 def _require(hidden: Stored, w13: Weights, w2: Weights, topk_weights: npt.NDArray[np.float32]) -> None:
     if w13.n != 2 * w2.k or w13.k != w2.n or w13.experts != w2.experts or w13.dtype != w2.dtype:
         raise ShapeError(
-            f"w13 and w2: expected (E, H, 2 I) and (E, I, H), got ({w13.experts}, {w13.k}, {w13.n}) {w13.dtype}"
-            f" and ({w2.experts}, {w2.k}, {w2.n}) {w2.dtype}"
+            f"w13 and w2: expected (E, H, 2 I) and (E, I, H), got ({w13.experts}, {w13.k}, {w13.n})"
+            f" {w13.dtype} and ({w2.experts}, {w2.k}, {w2.n}) {w2.dtype}"
         )
     require_layer(hidden=w13.k, intermediate=w2.k, group=w13.k // w13.scales.shape[1])
     if topk_weights.ndim != 2 or topk_weights.shape[0] != hidden.shape[0]:

@@ -144,7 +144,9 @@ def activations(stored: Stored, tile_k: int, *, interleaved: bool) -> tuple[F32,
     values = widen(stored)
     fields = exponent_fields(values) - np.uint8(127)  # modulo 256
     cut = [
-        np.ascontiguousarray(k_view(np.ascontiguousarray(array.T), tile_k, interleaved=interleaved).swapaxes(3, 4))
+        np.ascontiguousarray(
+            k_view(np.ascontiguousarray(array.T), tile_k, interleaved=interleaved).swapaxes(3, 4)
+        )
         for array in (values, fields)
     ]
     return cut[0][..., np.newaxis], cut[1][..., np.newaxis]

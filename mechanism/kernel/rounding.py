@@ -18,7 +18,7 @@ F64 = npt.NDArray[np.float64]
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
-Stored = npt.NDArray[np.float16] | U16  # fp16 values, or bf16 bit patterns
+Stored = npt.NDArray[np.float16 | np.uint16]  # fp16 values, or bf16 bit patterns
 
 DTYPES = ("float16", "bfloat16")
 NAN16 = np.uint16(0x7FFF)
@@ -28,7 +28,7 @@ NAN32 = np.uint32(0x7FFF_FFFF)
 _FORMATS = {"float16": (11, -14, 16), "bfloat16": (8, -126, 128)}
 
 
-def storage(dtype: str) -> np.dtype[np.float16] | np.dtype[np.uint16]:
+def storage(dtype: str) -> np.dtype[np.float16 | np.uint16]:
     """The numpy dtype that stores a 16-bit format: float16 itself, or uint16 for bfloat16.
 
     Raises:

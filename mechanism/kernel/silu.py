@@ -60,7 +60,7 @@ def ambiguous(gate_bits: U16, dtype: str) -> tuple[int, ...]:
 
 @cache
 def table(dtype: str) -> U16:
-    """silu's bits for all 65,536 gate patterns, with e = RN32(2^r). Read-only."""
+    """Bits of silu for all 65,536 gate patterns, with e = RN32(2^r). Read-only."""
     every = np.arange(1 << 16, dtype=np.uint16)
     stored = every.view(np.float16) if dtype == "float16" else every
     result = bits16(narrow(_silu(widen(stored)), dtype))
@@ -96,15 +96,15 @@ def _silu(x: F32) -> F32:
 
 def _exp2(r: F64) -> F64:
     """EX2 taken as RN32(2^r), results below the normal range flushed to zero (assumption U2, U10)."""
-    whole = np.floor(r)
-    y = (r - whole) * _LN2
+    bounded = np.clip(np.where(np.isnan(r), 0.0, r), -1000.0, 1000.0)  # beyond, the result is 0 or Inf
+    whole = np.floor(bounded)
+    y = (bounded - whole) * _LN2
     term = np.ones_like(y)
     total = np.ones_like(y)
     for n in range(1, 22):  # Taylor: the remainder is below 2^-70; the error stays near 2^-51
         term = term * y / n
         total = total + term
-    power = np.ldexp(total, np.clip(np.nan_to_num(whole), -2000, 2000).astype(np.int32))
-    power = np.where(np.isnan(r), np.nan, power)
+    power = np.where(np.isnan(r), np.nan, np.ldexp(total, whole.astype(np.int32)))
     return np.where(power < 2.0**-126, 0.0, _round32(power))
 
 

@@ -19,7 +19,7 @@ from mechanism.kernel.chain import Chain, FastChain, GeneralChain, Rows
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, finite_operands, operand_planes
 from mechanism.kernel.panel import Panel, activations, k_view
-from mechanism.kernel.rounding import F32, U8, Stored, add, bits16
+from mechanism.kernel.rounding import F32, Stored, add, bits16
 from mechanism.kernel.schedule import Schedule
 from mechanism.kernel.tensor_core import decode, rules
 

@@ -93,9 +93,7 @@ def decode(bits: U16, dtype: str) -> tuple[F32, I64]:
     return values, np.where(values == 0, NO_TERM, exponents)
 
 
-def step(  # noqa: PLR0913 - the operands of one step and its rules
-    a: F32, ea: I64, b: F32, eb: I64, c: F32, rule: Rules
-) -> F32:
+def step(a: F32, ea: I64, b: F32, eb: I64, c: F32, rule: Rules) -> F32:
     """One step: ``c`` plus at most L products, cut and truncated (tensor-core 2, 4).
 
     Args:
