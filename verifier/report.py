@@ -47,7 +47,9 @@ def check_evidence(evidence: Evidence, *, level: Level, anchor: str | None) -> C
     base = assess(evidence, library, level=level, anchor=anchor)
     trials = MutationTrials(base, library, level=level)
     judged = judge_all(base, level=level, trials=trials)
-    found = (*base.found, *_trial_findings(base, trials), *(item for one in judged for item in one.found))
+    tried = (*_trial_findings(base, trials), *(item for one in judged for item in one.found))
+    # what could not be made from a bundle with findings follows from them, and is listed as not checked
+    found = (*base.found, *(item for item in tried if item.code != "V904" or not base.found))
     return _report(base, level, found, judged, trials)
 
 
@@ -80,7 +82,7 @@ def _report(
         non_claims=documents.ledger.non_claims if documents.ledger else (),
         findings=tuple(item.finding() for item in found),
         checked=_checked(base, found, trials),
-        not_checked=_not_checked(base, level, judged),
+        not_checked=_not_checked(base, level, judged, trials),
     )
     return Checked(report=report, sinks=_sinks(base, found))
 
@@ -120,11 +122,14 @@ def _checked(base: Assessment, found: Sequence[Found], trials: MutationTrials) -
             reason=outcome.reason,
         )
         for name, outcome in trials.tried.items()
+        if outcome.verdict != "missing"
     )
     return tuple(results)
 
 
-def _not_checked(base: Assessment, level: Level, judged: Sequence[Judged]) -> tuple[CheckResult, ...]:
+def _not_checked(
+    base: Assessment, level: Level, judged: Sequence[Judged], trials: MutationTrials
+) -> tuple[CheckResult, ...]:
     """Claims and checks of higher levels, checks that lacked something, and fields that nothing looks at."""
     results = [
         CheckResult(name=one.claim.id, says=plain(one.claim.statement.strip()), findings=0, reason=d.reason)
@@ -135,6 +140,11 @@ def _not_checked(base: Assessment, level: Level, judged: Sequence[Judged]) -> tu
     results += (
         CheckResult(name=code, says=CODES[code].says, findings=0, reason=reason)
         for code, reason in base.skipped.items()
+    )
+    results += (
+        CheckResult(name=name, says="mutation of this evidence", findings=0, reason=outcome.reason)
+        for name, outcome in trials.tried.items()
+        if outcome.verdict == "missing"
     )
     if level == "records":
         results += (

@@ -290,7 +290,9 @@ def a_pinned_route_is_elsewhere(parts: Parts) -> Files:
 
 @edit(("V313", "ledger.yaml:C03.outcome[0]"))
 def a_claim_cites_a_cell_that_is_not_there(parts: Parts) -> Files:
-    parts.ledger = parts.ledger.replace(b"left: {cell: cross-order, history: H0}", b"left: {cell: crossed, history: H0}")
+    parts.ledger = parts.ledger.replace(
+        b"left: {cell: cross-order, history: H0}", b"left: {cell: crossed, history: H0}"
+    )
     forge.relink(parts)
     return forge.seal(parts)
 
@@ -316,7 +318,9 @@ EDITS[-1].found.extend([("V308", "plan.lock:launches[0].grid"), ("V308", "plan.l
 EDITS[-1].found.sort(key=lambda item: item[0])
 
 
-@edit(("V315", "plan.yaml:ablation.within-block.H0.swap"), ("V315", "plan.yaml:ablation.within-block.H1.swap"))
+@edit(
+    ("V315", "plan.yaml:ablation.within-block.H0.swap"), ("V315", "plan.yaml:ablation.within-block.H1.swap")
+)
 def a_swap_is_not_within_a_block(_parts: Parts) -> Files:
     plan = (forge.ROOT / "plans" / "quick.yaml").read_bytes()
     return forge.seal(forge.good_parts(plan=plan.replace(b"[6, 9]", b"[20, 37]")))
@@ -374,7 +378,9 @@ def a_record_is_one_too_many(parts: Parts) -> Files:
     record.update(replicate=6, attempt=71)
     record["process"].update(nonce="f" * 32, pid=9999)
     parts.records[path] = record
-    parts.attempts += attempt(parts, 71, record=path, nonce="f" * 32, cell="native", history="H0", replicate=6)
+    parts.attempts += attempt(
+        parts, 71, record=path, nonce="f" * 32, cell="native", history="H0", replicate=6
+    )
     return forge.seal(parts)
 
 
@@ -507,8 +513,12 @@ def a_cell_has_two_valid_attempts(parts: Parts) -> Files:
     return forge.seal(parts)
 
 
-record_edit("V412", "process", "argv", 0, to="/usr/bin/python3", where="process.argv[0]", name="a_path_is_real")
-record_edit("V412", "process", "argv", 1, to="-B", where="process.argv", name="the_site_folder_is_not_left_out")
+record_edit(
+    "V412", "process", "argv", 0, to="/usr/bin/python3", where="process.argv[0]", name="a_path_is_real"
+)
+record_edit(
+    "V412", "process", "argv", 1, to="-B", where="process.argv", name="the_site_folder_is_not_left_out"
+)
 
 
 @edit(("V413", "attempts.jsonl:141.cell"))
@@ -584,7 +594,15 @@ illegal("a_route_is_there_twice", _duplicated)
 EDITS[-1].found.extend([("V501", "")] * 2)  # one route twice, one nowhere
 illegal("a_sentinel_stands_before_a_route", lambda slots: [slots[7], *slots[1:7], slots[0], *slots[8:]])
 EDITS[-1].found.extend([("V501", "")] * 2)
-record_edit("V502", "treatment", "alignment", "sha256", to=OTHER, where="treatment.alignment.sha256", name="an_alignment_is_gone")
+record_edit(
+    "V502",
+    "treatment",
+    "alignment",
+    "sha256",
+    to=OTHER,
+    where="treatment.alignment.sha256",
+    name="an_alignment_is_gone",
+)
 
 
 @edit(("V503", f"{MOVED}:treatment.alignment.sha256"))
@@ -595,7 +613,12 @@ def a_route_moved(parts: Parts) -> Files:
     return realigned(parts, MOVED, slots)[0]
 
 
-@edit(*[("V503", f"records/transfer.cross-order.H0.{n}.json:treatment.alignment.sha256") for n in (1, 2, 3, 4, 5)])
+@edit(
+    *[
+        ("V503", f"records/transfer.cross-order.H0.{n}.json:treatment.alignment.sha256")
+        for n in (1, 2, 3, 4, 5)
+    ]
+)
 def an_engine_kept_its_own_alignment(parts: Parts) -> Files:
     own = parts.records[H0]["treatment"]["alignment"]["sha256"]
     for replicate in range(1, 6):
@@ -604,8 +627,24 @@ def an_engine_kept_its_own_alignment(parts: Parts) -> Files:
     return forge.seal(parts)
 
 
-record_edit("V504", "treatment", "alignment", "source", to="injected", where="treatment.alignment.source", name="a_native_alignment_was_injected")
-record_edit("V505", "treatment", "alignment", "sorted_length", to=7, where="treatment.alignment.sorted_length", name="a_buffer_is_short")
+record_edit(
+    "V504",
+    "treatment",
+    "alignment",
+    "source",
+    to="injected",
+    where="treatment.alignment.source",
+    name="a_native_alignment_was_injected",
+)
+record_edit(
+    "V505",
+    "treatment",
+    "alignment",
+    "sorted_length",
+    to=7,
+    where="treatment.alignment.sorted_length",
+    name="a_buffer_is_short",
+)
 
 
 @edit(("V506", "alignments/{}.json"))
@@ -647,12 +686,24 @@ def a_surface_is_left_out(parts: Parts) -> Files:
     return forge.seal(parts)
 
 
-record_edit("V605", "surfaces", 1, "shape", to=[48, 384], where="surfaces[1]", name="a_surface_has_another_shape")
-record_edit("V605", "surfaces", 0, "dtype", to="bfloat16", where="surfaces[0]", name="a_surface_has_another_type")
+record_edit(
+    "V605", "surfaces", 1, "shape", to=[48, 384], where="surfaces[1]", name="a_surface_has_another_shape"
+)
+record_edit(
+    "V605", "surfaces", 0, "dtype", to="bfloat16", where="surfaces[0]", name="a_surface_has_another_type"
+)
 record_edit("V606", "fixture", to=OTHER, where="fixture", name="a_record_is_of_another_fixture")
-record_edit("V607", "assumptions", to=["U1", "U2", "U3", "U5", "U10"], where="assumptions", name="an_assumption_is_not_the_plans")
+record_edit(
+    "V607",
+    "assumptions",
+    to=["U1", "U2", "U3", "U5", "U10"],
+    where="assumptions",
+    name="an_assumption_is_not_the_plans",
+)
 record_edit("V607", "assumptions", to=["U2", "U3", "U10"], where="assumptions", name="lane_order_is_not_said")
-record_edit("V607", "assumptions", to=["U2", "U3", "U5"], where="assumptions", name="the_bound_of_ex2_is_not_said")
+record_edit(
+    "V607", "assumptions", to=["U2", "U3", "U5"], where="assumptions", name="the_bound_of_ex2_is_not_said"
+)
 
 
 @edit(("V607", f"{H0}:assumptions"))
@@ -666,8 +717,25 @@ def open_gate_values_are_not_said(parts: Parts) -> Files:
 # -- V7xx --------------------------------------------------------------------------------------------------
 
 record_edit("V701", "software", to=OTHER, where="software", name="a_record_is_of_another_build")
-record_edit("V703", "treatment", "gemms", 1, "symbol", to="other", where="treatment.gemms[1].symbol", name="another_kernel_ran", path=H1)
-record_edit("V704", "activation", "candidate", to="device", where="activation.candidate", name="a_simulation_has_a_devices_silu")
+record_edit(
+    "V703",
+    "treatment",
+    "gemms",
+    1,
+    "symbol",
+    to="other",
+    where="treatment.gemms[1].symbol",
+    name="another_kernel_ran",
+    path=H1,
+)
+record_edit(
+    "V704",
+    "activation",
+    "candidate",
+    to="device",
+    where="activation.candidate",
+    name="a_simulation_has_a_devices_silu",
+)
 
 
 @edit(("V702", "build.json:device.sms"))
@@ -772,5 +840,3 @@ def one_capture_has_two_trajectories(parts: Parts) -> Files:
     record["surfaces"][-1]["sha256"] = OTHER
     record["trajectory"] = digest([surface["sha256"] for surface in record["surfaces"]])
     return forge.seal(parts)
-
-

@@ -15,6 +15,7 @@ import random
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ class Parts:
         """Another one, to be bent."""
         bent = copy.copy(self)
         for name in ("lock", "routing", "build", "alignments", "records", "attempts"):
-            setattr(bent, name, json.loads(json.dumps(getattr(self, name))))  # several times faster than deepcopy
+            setattr(
+                bent, name, json.loads(json.dumps(getattr(self, name)))
+            )  # several times faster than deepcopy
         bent.objects, bent.extra = dict(self.objects), dict(self.extra)
         return bent
 
@@ -174,6 +177,7 @@ def reseal(
     return {**files, "files.jsonl": listed, "bundle.json": canonical(document)}
 
 
+@lru_cache(maxsize=64)
 def read_plan_or_none(data: bytes) -> Plan | None:
     """A plan, or None for bytes that are none."""
     try:

@@ -7,6 +7,7 @@ from verifier.arithmetic import geometry
 from verifier.arithmetic.alignment import illegalities, membership
 from verifier.bundle import Bundle
 from verifier.checks.check import check, record_check
+from verifier.checks.coverage import all_read
 from verifier.found import Found, several, show
 from verifier.layout import address_of, alignment_path, kind_of
 from verifier.workings import Workings, alignment_digest
@@ -137,8 +138,8 @@ def buffers(bundle: Bundle, record: Record) -> Iterator[Found]:
 def referred_to(bundle: Bundle) -> Iterator[Found]:
     """V506: every alignment is some record's: nothing lies in a bundle without a use."""
     cited = {facts.alignment for facts in bundle.facts}
-    if any(item.record is None for item in bundle.records) or bundle.twins:
-        return  # what the unreadable ones cite is not known
+    if not all_read(bundle):
+        return  # what the others cite is not known
     for path in bundle.evidence.entries:
         if kind_of(path) == "alignment" and address_of(path) not in cited:
             yield Found(

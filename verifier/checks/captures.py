@@ -6,6 +6,7 @@ from ledger.canonical import digest
 from ledger.record import Record
 from verifier.bundle import Bundle, Capture, Facts
 from verifier.checks.check import check, record_check
+from verifier.checks.coverage import all_read
 from verifier.evidence import EvidenceError
 from verifier.found import Found, show
 from verifier.layout import MAX_BYTES, address_of, kind_of, object_path
@@ -57,8 +58,8 @@ def trajectory(_bundle: Bundle, record: Record) -> Iterator[Found]:
 @check("V805")
 def captures_referred_to(bundle: Bundle) -> Iterator[Found]:
     """V805: every capture is some record's: nothing lies in a bundle without a use."""
-    if any(item.record is None for item in bundle.records) or bundle.twins:
-        return  # what the unreadable ones cite is not known
+    if not all_read(bundle):
+        return  # what the others cite is not known
     cited = {facts.capture for facts in bundle.facts}
     for path in bundle.evidence.entries:
         if kind_of(path) == "object" and address_of(path) not in cited:

@@ -14,17 +14,26 @@ from verifier.layout import Slot
 @check("V401")
 def every_cell(bundle: Bundle) -> Iterator[Found]:
     """V401: every process of the plan has its record; where some lack theirs, each one is named."""
+    for slot in lacking(bundle):
+        yield Found(
+            code="V401",
+            file=record_path(*slot),
+            expected=f"a record of {_name(slot)}",
+            got="none",
+            arms=frozenset({(slot[1], slot[2])}),
+        )
+
+
+def lacking(bundle: Bundle) -> tuple[Slot, ...]:
+    """The processes of the plan that no file under records/ claims to be. Raises Absent."""
     there = {facts.slot for facts in bundle.facts} | set(bundle.twins)
-    unreadable = {item.claims for item in bundle.records if item.record is None}
-    for slot in _planned(bundle):
-        if slot not in there and slot not in unreadable:
-            yield Found(
-                code="V401",
-                file=record_path(*slot),
-                expected=f"a record of {_name(slot)}",
-                got="none",
-                arms=frozenset({(slot[1], slot[2])}),
-            )
+    there |= {item.claims for item in bundle.records if item.record is None and item.claims}
+    return tuple(slot for slot in _planned(bundle) if slot not in there)
+
+
+def all_read(bundle: Bundle) -> bool:
+    """Whether what the records cite is known: every one is there, once, and could be read. Raises Absent."""
+    return not bundle.twins and all(item.record for item in bundle.records) and not lacking(bundle)
 
 
 @check("V402")
