@@ -108,9 +108,10 @@ def _recover(folder: Path, *, resume: bool) -> tuple[Log, Recovered]:
     log = read_log(path.read_bytes() if path.exists() else b"", name=str(path))
     if not resume or not (log.events or log.torn):
         return log, Recovered(valid={}, ends=(), notes=())
-    recovered = recover(folder, log, now_us=now_us)
+    resumed_us = now_us()
+    recovered = recover(folder, log, now_us=now_us)  # may refuse, and then nothing was changed
     torn = log.torn
-    log = mend(path, log, time_us=now_us())
+    log = mend(path, log, time_us=resumed_us)
     notes = recovered.notes
     if torn:
         notes = (
