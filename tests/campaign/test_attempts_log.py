@@ -1,6 +1,7 @@
 """The log alone: chained, read back whatever was cut, refused when it was changed."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -142,8 +143,6 @@ def test_line_taken_out_is_noticed(tmp_path: Path) -> None:
 
 def test_failed_write_leaves_no_part_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that fills up in the middle of a line: the log still ends with the line before."""
-    import os  # noqa: PLC0415 - to be patched where it is used
-
     path = tmp_path / "log"
     writer = LogWriter(path, EMPTY)
     writer.append(started(1))
