@@ -213,6 +213,8 @@ def _constant(bits: int) -> Value:
 
 def _ex2(r: Value) -> Value:
     """RN32(2^r) by a series in integers; results below the normal range are flushed to zero."""
+    if r.kind == "inf":
+        return Value() if r.sign else r
     whole = r.signed << r.exponent if r.exponent >= 0 else r.signed >> -r.exponent  # floor
     if whole > 128:
         return Value(kind="inf")

@@ -1,0 +1,295 @@
+"""Recompute published vectors and count the elements that differ: loaded arrays in, counts out.
+
+One function per kind of file; ``recompute`` picks it by the file's name. Equal means equal bits, NaN
+patterns included. Opening files is the caller's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mechanism.kernel.alignment import Alignment
+from mechanism.kernel.atomic import outcomes
+from mechanism.kernel.combine import moe_sum
+from mechanism.kernel.configuration import Launch, choose, shared_memory
+from mechanism.kernel.dequantize import Weights
+from mechanism.kernel.devices import Device, registers
+from mechanism.kernel.errors import KernelError
+from mechanism.kernel.gemm import marlin_gemm
+from mechanism.kernel.layer import moe_layer
+from mechanism.kernel.rounding import Stored, bits16, differing_bits
+from mechanism.kernel.schedule import Schedule
+from mechanism.kernel.tensor_core import mma
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+ARCHITECTURES = {"ampere": "sm_86", "hopper": "sm_90"}  # tensor-core model named in meta
+_DTYPES = {"f16": "float16", "bf16": "bfloat16"}
+_DEPTHS = {"m8n8k4": 4, "m16n8k8": 8, "m16n8k16": 16, "chain": 16}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """How one file came out: elements compared, and how many of them differ."""
+
+    name: str
+    elements: int
+    differing: int
+
+
+def recompute(name: str, arrays: Arrays) -> Check:
+    """Recompute one ``.npz`` file.
+
+    Args:
+        name: Path of the file relative to the vectors' folder, e.g. ``mma/sm80_f16_m16n8k16.npz``.
+        arrays: Its arrays.
+
+    Raises:
+        KernelError: A kind of file that is not known.
+    """
+    folder, _, stem = name.removesuffix(".npz").rpartition("/")
+    if folder in ("mma", "hardware"):
+        return _instruction(name, folder, stem, arrays)
+    if stem == "moe_sum_only":
+        return _final_sums(name, arrays)
+    if "meta" not in arrays:
+        raise KernelError(f"{name}: no kind of vector file that is known here")
+    return _described(name, stem, arrays, json.loads(str(arrays["meta"])))
+
+
+def _instruction(name: str, folder: str, stem: str, arrays: Arrays) -> Check:
+    if folder == "mma":
+        arch, dtype, shape = stem.split("_")[:3]
+        return _mma(name, arrays, arch, dtype, _DEPTHS[shape])
+    arch, _, dtype, depth = stem.split("_")
+    wide = {
+        "A": arrays["A"][:, np.newaxis, :],
+        "B": arrays["B"][:, :, np.newaxis],
+        "C": arrays["C"][:, np.newaxis, np.newaxis],
+        "D": arrays["D"][:, np.newaxis, np.newaxis],
+    }
+    return _mma(name, wide, arch, dtype, int(depth.removeprefix("k")))
+
+
+def _described(name: str, stem: str, arrays: Arrays, meta: Mapping[str, Any]) -> Check:
+    if stem.startswith("layer_"):
+        return _layer(name, arrays, meta)
+    if stem.startswith("paper_"):
+        return paper(name, arrays, meta, paper_weights(meta, set(arrays["expert_ids"].tolist())))
+    if meta["use_atomic_add"]:
+        return _atomic(name, arrays, meta)
+    got = _gemm(arrays, meta, _weights(arrays))
+    return _compared(name, got, arrays["c_bits" if "c_bits" in arrays else "c"])
+
+
+def schedule(name: str, document: Mapping[str, Any]) -> Check:
+    """Recompute one ``schedule_*.json``: slices, part and lock of every tile."""
+    plan = Schedule(
+        n=document["size_n"],
+        k=document["size_k"],
+        tile_k=document["thread_k"],
+        tile_n=document["thread_n"],
+        grid=document["num_ctas"],
+        padded_blocks=document["num_m_blocks"],
+        group=document["group_size"],
+    )
+    differing = 0
+    for want in document["tiles"]:
+        place = (want["m_block"], want["n_tile"])
+        slices = [
+            {"cta": part.cta, "k_begin": part.begin * plan.tile_k, "k_end": part.end * plan.tile_k}
+            for part in reversed(plan.slices(*place))
+        ]
+        got = {
+            "part": "data_parallel" if plan.part(*place) == 1 else "stream_k",
+            "lock": plan.lock(*place),
+            "slices": [{**part, "reduce_order": order} for order, part in enumerate(slices)],
+        }
+        differing += any(want[key] != value for key, value in got.items())
+    differing += abs(plan.tiles - len(document["tiles"]))
+    return Check(name=name, elements=plan.tiles, differing=differing)
+
+
+def launch_configurations(name: str, document: Mapping[str, Any]) -> Check:
+    """Recompute ``launch_configs.json``: register counts and choices of the host code."""
+    differing = 0
+    for family, rows in document["register_counts"].items():
+        for row in rows:
+            got = registers(
+                arch=family,
+                dtype="float16",
+                block_size_m=row["moe_block_size"],
+                tile_k=row["thread_k"],
+                tile_n=row["thread_n"],
+                group=row["group_size"],
+            )
+            differing += got != row["registers"]
+    for row in document["choices"]:
+        differing += not _same_choice(row, document["devices"][row["device"]])
+    counted = sum(len(rows) for rows in document["register_counts"].values())
+    return Check(name=name, elements=counted + len(document["choices"]), differing=differing)
+
+
+def paper_weights(meta: Mapping[str, Any], experts: set[int]) -> Weights:
+    """The weights of a ``paper_*`` file by its recipe; experts that are not asked for stay zero.
+
+    The generator is sequential, so all are drawn; packing and memory are spent on ``experts`` only.
+    """
+    count, k, n = meta["num_experts"], meta["size_k"], meta["size_n"]
+    groups = k // meta["group_size"]
+    qweight = np.zeros((count, k, n // 8), dtype=np.int32)
+    qzeros = np.zeros((count, groups, n // 8), dtype=np.int32)
+    scales = np.zeros((count, groups, n), dtype=np.float16)
+    rng = np.random.Generator(np.random.PCG64(meta["weight_seed"]))
+    for expert in range(max(experts, default=-1) + 1):
+        codes = rng.integers(0, 16, size=(k, n), dtype=np.uint8)
+        zeros = rng.integers(0, 16, size=(groups, n), dtype=np.uint8)
+        steps = rng.integers(1000, 6000, size=(groups, n), dtype=np.int32)
+        if expert in experts:
+            qweight[expert], qzeros[expert] = _packed(codes), _packed(zeros)
+            scales[expert] = (steps.astype(np.float32) / np.float32(2**20)).astype(np.float16)
+    return Weights(qweight=qweight, scales=scales, qzeros=qzeros)
+
+
+def paper(name: str, arrays: Arrays, meta: Mapping[str, Any], weights: Weights) -> Check:
+    """Recompute a large file: its 512 sampled elements, and each row by its sha256."""
+    got = _gemm(arrays, meta, weights)
+    samples = got[arrays["sample_rows"], arrays["sample_cols"]]
+    differing = len(differing_bits(samples, arrays["sample_c"]))
+    rows = [hashlib.sha256(row.tobytes()).hexdigest() for row in got]
+    differing += sum(a != b for a, b in zip(rows, meta["row_sha256"], strict=True))
+    differing += hashlib.sha256(got.tobytes()).hexdigest() != meta["sha256"]["c"]
+    return Check(name=name, elements=len(samples) + len(rows) + 1, differing=differing)
+
+
+def _packed(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
+    words = np.zeros((codes.shape[0], codes.shape[1] // 8), dtype=np.uint32)
+    for nibble, column in enumerate((0, 2, 4, 6, 1, 3, 5, 7)):
+        words |= codes[:, column::8].astype(np.uint32) << np.uint32(4 * nibble)
+    return words.view(np.int32)
+
+
+def _weights(arrays: Arrays, prefix: str = "") -> Weights:
+    scales = arrays["scales_bits"] if "scales_bits" in arrays else arrays[f"{prefix}scales"]
+    return Weights(qweight=arrays[f"{prefix}qweight"], qzeros=arrays[f"{prefix}qzeros"], scales=scales)
+
+
+def _alignment(arrays: Arrays, routes: int, block: int, key: str = "sorted_token_ids") -> Alignment:
+    slots, blocks = tuple(arrays[key].tolist()), tuple(arrays["expert_ids"].tolist())
+    return Alignment(
+        block_size_m=block,
+        routes=routes,
+        sorted_token_ids=slots,
+        expert_ids=blocks,
+        num_tokens_post_padded=len(slots),
+        sorted_length=len(slots),
+        expert_length=len(blocks),
+    )
+
+
+def _launch(meta: Mapping[str, Any]) -> Launch:
+    tile_k, tile_n = meta["thread_k"], meta["thread_n"]
+    return Launch(
+        tile_k=tile_k, tile_n=tile_n, threads=tile_k * tile_n // 64, ctas_per_sm=0, grid=meta["num_ctas"]
+    )
+
+
+def _operands(arrays: Arrays, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``marlin_gemm`` and ``outcomes`` share."""
+    a: Stored = arrays["a_bits"] if "a_bits" in arrays else arrays["a"]
+    routes = meta["size_m"] * meta["top_k"]
+    return {
+        "a": a,
+        "alignment": _alignment(arrays, routes, meta["moe_block_size"]),
+        "launch": _launch(meta),
+        "top_k": meta["top_k"],
+        "arch": ARCHITECTURES[meta["mma_model"]],
+        "kernel": f"vllm=={meta['vllm']}",
+        "topk_weights": arrays["topk_weights"].reshape(-1) if meta["mul_topk_weights"] else None,
+    }
+
+
+def _gemm(arrays: Arrays, meta: Mapping[str, Any], weights: Weights) -> Stored:
+    given = _operands(arrays, meta)
+    return marlin_gemm(weights=weights, fp32_reduce=meta["use_fp32_reduce"], **given).output
+
+
+def _atomic(name: str, arrays: Arrays, meta: Mapping[str, Any]) -> Check:
+    got = outcomes(weights=_weights(arrays), **_operands(arrays, meta))
+    if "c" in arrays:  # at most two slices: one outcome
+        return _compared(name, got.bits[0].view(np.float16), arrays["c"])
+    want = arrays["c_set"]
+    same = (got.bits.shape == want.shape) and (got.bits == want).all(axis=0) & (
+        got.count == arrays["c_set_size"]
+    )
+    return Check(name=name, elements=want[0].size, differing=want[0].size - int(np.sum(same)))
+
+
+def _layer(name: str, arrays: Arrays, meta: Mapping[str, Any]) -> Check:
+    elements = differing = 0
+    for which in ("stable", "swap"):
+        run = moe_layer(
+            arrays["hidden"],
+            _weights(arrays, "w13_"),
+            _weights(arrays, "w2_"),
+            arrays["topk_weights"],
+            _alignment(arrays, arrays["topk_ids"].size, 8, f"sorted_token_ids_{which}"),
+            launch_w13=_launch(meta),
+            launch_w2=_launch(meta),
+            arch=ARCHITECTURES[meta["mma_model"]],
+        )
+        for surface in ("w13", "activation", "w2", "output"):
+            check = _compared(name, getattr(run, surface), arrays[f"{surface}_{which}"])
+            elements += check.elements
+            differing += check.differing
+    return Check(name=name, elements=elements, differing=differing)
+
+
+def _final_sums(name: str, arrays: Arrays) -> Check:
+    elements = differing = 0
+    for top_k in range(2, 10):
+        terms = arrays[f"x_k{top_k}"]
+        rows = np.ascontiguousarray(terms).reshape(-1, terms.shape[2])
+        for key, kernel in (("0220", "vllm==0.22.0"), ("0290", "vllm==0.29.0")):
+            want = arrays[f"y_{key}_k{top_k}"]
+            elements += want.size
+            differing += len(differing_bits(moe_sum(rows, top_k=top_k, kernel=kernel), want))
+    return Check(name=name, elements=elements, differing=differing)
+
+
+def _mma(name: str, arrays: Arrays, arch: str, dtype: str, k: int) -> Check:
+    sm = f"sm_{arch.removeprefix('sm')}"
+    got = mma(arrays["A"], arrays["B"], arrays["C"], arch=sm, dtype=_DTYPES[dtype], k=k)
+    return Check(name=name, elements=got.size, differing=len(differing_bits(got, arrays["D"])))
+
+
+def _compared(name: str, got: Stored, want: npt.NDArray[Any]) -> Check:
+    differing = len(differing_bits(bits16(got), bits16(want)))
+    return Check(name=name, elements=want.size, differing=differing)
+
+
+def _same_choice(row: Mapping[str, Any], limits: Mapping[str, Any]) -> bool:
+    device = Device(
+        name=row["device"],
+        arch=row["device"],
+        sms=limits["sms"],
+        shared_memory=limits["max_shared_memory_per_block_optin"],
+    )
+    sizes = {"group": row["group_size"], "block_size_m": row["moe_block_size"]}
+    got = choose(device, n=row["size_n"], k=row["size_k"], routes=row["size_m"] * row["top_k"], **sizes)
+    want = Launch(
+        tile_k=row["thread_k"],
+        tile_n=row["thread_n"],
+        threads=row["num_threads"],
+        ctas_per_sm=row["blocks_per_sm"],
+        grid=row["grid"],
+    )
+    needed = shared_memory(tile_k=got.tile_k, tile_n=got.tile_n, **sizes)
+    return got == want and needed == row["shared_memory_needed"]
