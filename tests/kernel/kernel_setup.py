@@ -1,0 +1,81 @@
+"""Small problems with everything in them, drawn from a seed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mechanism.kernel.alignment import Alignment, stable
+from mechanism.kernel.configuration import Launch
+from mechanism.kernel.dequantize import Weights
+from mechanism.kernel.rounding import Stored, bits16, narrow
+
+ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # column held by each nibble
+
+
+def pack(codes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """AWQ words of codes 0..15, written apart from the library's own unpacking."""
+    words = np.zeros((*codes.shape[:-1], codes.shape[-1] // 8), dtype=np.uint32)
+    for nibble, column in enumerate(ORDER):
+        words |= codes[..., column::8].astype(np.uint32) << np.uint32(4 * nibble)
+    return words.view(np.int32)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Problem:
+    """One GEMM and the unpacked numbers it was packed from."""
+
+    a: Stored
+    codes: npt.NDArray[np.uint8]  # (E, K, N)
+    zeros: npt.NDArray[np.uint8]  # (E, groups, N)
+    weights: Weights
+    alignment: Alignment
+    topk_ids: tuple[tuple[int, ...], ...]
+    topk_weights: npt.NDArray[np.float32]  # (routes,)
+    top_k: int
+
+
+def problem(
+    seed: int,
+    *,
+    tokens: int = 5,
+    top_k: int = 2,
+    experts: int = 3,
+    k: int = 256,
+    n: int = 128,
+    group: int = 128,
+    block: int = 8,
+    dtype: str = "float16",
+    spread: int = 0,
+) -> Problem:
+    """Random sizes are the caller's; ``spread`` widens the exponents of activations and scales."""
+    rng = np.random.default_rng(seed)
+    groups = 1 if group == -1 else k // group
+    codes = rng.integers(0, 16, size=(experts, k, n), dtype=np.uint8)
+    zeros = rng.integers(0, 16, size=(experts, groups, n), dtype=np.uint8)
+    values = rng.standard_normal((tokens, k)) * 2.0 ** rng.integers(-spread, spread + 1, size=(tokens, k))
+    values[rng.random((tokens, k)) < 0.05] = 0
+    scales = rng.uniform(0.005, 0.05, size=(experts, groups, n))
+    scales *= 2.0 ** rng.integers(-spread, spread + 1, size=scales.shape)
+    ids = tuple(tuple(rng.permutation(experts)[:top_k].tolist()) for _ in range(tokens))
+    return Problem(
+        a=narrow(values, dtype),
+        codes=codes,
+        zeros=zeros,
+        weights=Weights(qweight=pack(codes), scales=narrow(scales, dtype), qzeros=pack(zeros)),
+        alignment=stable(ids, experts=experts, block_size_m=block),
+        topk_ids=ids,
+        topk_weights=rng.random(tokens * top_k, dtype=np.float32),
+        top_k=top_k,
+    )
+
+
+def launch(tile_k: int, tile_n: int, grid: int) -> Launch:
+    """A forced launch."""
+    return Launch(tile_k=tile_k, tile_n=tile_n, threads=tile_k * tile_n // 64, ctas_per_sm=0, grid=grid)
+
+
+def hexed(stored: Stored) -> list[str]:
+    """Bits for a failing message."""
+    return [f"0x{int(bits):04X}" for bits in bits16(stored).reshape(-1)]
