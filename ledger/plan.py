@@ -108,6 +108,35 @@ class Fixture(Frozen):
         return self.tokens * self.top_k
 
 
+class ImportedFixture(Frozen):
+    """A layer imported from a checkpoint, named by its content alone.
+
+    `weights` is the canonical tensor digest, equal whatever format and names the checkpoint had; `inputs`
+    that of hidden states and routing. `private`: weights and prompt are kept out of every release.
+    """
+
+    recipe: Literal["imported-awq/1"]
+    weights: Sha256
+    inputs: Sha256
+    private: bool
+    tokens: Positive
+    experts: Positive
+    top_k: Positive
+    hidden: Positive
+    intermediate: Positive
+    group_size: Literal[32, 64, 128]
+    dtype: Literal["float16"]
+
+    @property
+    def routes(self) -> int:
+        """How many (token, slot) pairs there are; also the sentinel of padding slots."""
+        return self.tokens * self.top_k
+
+
+#: A layer by recipe, or by content.
+AnyFixture = Fixture | ImportedFixture
+
+
 class IndexArrival(Frozen):
     """The atomics resolve in index order: every expert's slots hold its routes ascending."""
 
@@ -207,7 +236,7 @@ class Plan(Frozen):
     engine: EngineName
     ledger: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./-]+$", max_length=200)]
     build: Build
-    fixture: Fixture
+    fixture: Annotated[AnyFixture, Field(discriminator="recipe")]
     selected_from: SelectedFrom
     assumptions: Assumptions
     histories: Annotated[dict[Name, History], Field(min_length=1)]

@@ -93,6 +93,44 @@ def fixture_build(plan: Path) -> int:
         return command(plan, progress=progress)
 
 
+@fixture.command("import")
+@click.option(
+    "--checkpoint", type=click.Path(path_type=Path), required=True, help="Folder of the checkpoint."
+)
+@click.option("--layer", type=click.IntRange(min=0), required=True, help="Number of the MoE layer.")
+@click.option("--hidden", type=click.Path(path_type=Path), help="Hidden states: .npy, or .safetensors.")
+@click.option("--prompt-file", "prompt", type=click.Path(path_type=Path), help="Text; needs the extra hf.")
+@click.option("--expect-values", help="sha256 that the dequantised weights must have.")
+@click.option("--private", is_flag=True, help="Keep weights and prompt out of any release: digests only.")
+@reported
+def fixture_import(
+    checkpoint: Path,
+    layer: int,
+    hidden: Path | None,
+    prompt: Path | None,
+    expect_values: str | None,
+    *,
+    private: bool,
+) -> int:
+    """Make a fixture of one layer of an AWQ CHECKPOINT: AutoAWQ gemm, or compressed-tensors pack-quantized.
+
+    Prints the `fixture:` section that a plan names it by. --hidden takes float16 [tokens, H]; a .safetensors
+    file holds `hidden`, and may hold `topk_ids` and `topk_weights`; without them the layer's router is asked.
+    """
+    from mechanism.command.fixture_import import ImportOptions, import_fixture
+
+    return import_fixture(
+        ImportOptions(
+            checkpoint=checkpoint,
+            layer=layer,
+            hidden=hidden,
+            prompt=prompt,
+            expect_values=expect_values,
+            private=private,
+        )
+    )
+
+
 def main() -> Any:
     """Entry point. Usage errors end with 4, since 2 is a verdict on evidence."""
     try:

@@ -6,9 +6,8 @@ from pathlib import Path
 import click
 
 from ledger.lock import FixtureLock, Lock
-from mechanism.fixture.build import build
+from mechanism.fixture.obtain import obtain, routing_of
 from mechanism.fixture.place import cache_root
-from mechanism.fixture.routing import routing_file
 from mechanism.plan.deliver import refuse_static, refuse_undeliverable
 from mechanism.plan.document import LoadedLedger, LoadedPlan, load_ledger, load_plan, lock_path
 from mechanism.plan.freeze import lock_bytes, make_lock, read_lock
@@ -22,9 +21,9 @@ def freeze(plan: Path, *, progress: Progress) -> int:
     loaded = load_plan(plan)
     refuse_static(loaded)
     ledger = load_ledger(loaded, plan.parent)
-    topk_ids = routing_file(loaded.plan.fixture).topk_ids
+    topk_ids = routing_of(loaded.plan.fixture, cache_root()).topk_ids
     blocks = refuse_undeliverable(loaded, ledger, topk_ids)
-    fixture = build(loaded.plan.fixture, cache_root(), progress=progress)
+    fixture = obtain(loaded.plan.fixture, cache_root(), progress=progress)
     lock = make_lock(loaded, ledger, fixture, padded_blocks=blocks)
     path = lock_path(plan)
     before = _frozen_before(path)

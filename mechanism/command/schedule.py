@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from mechanism.fixture.routing import routing_file
+from mechanism.fixture.obtain import routing_of
+from mechanism.fixture.place import cache_root
 from mechanism.plan.deliver import refuse_static, refuse_undeliverable
 from mechanism.plan.document import load_ledger, load_plan
 from mechanism.process import files
@@ -17,7 +18,7 @@ def schedule(plan: Path, *, svg: Path | None) -> int:
     """Print the schedule of a deliverable plan; with `svg`, write the picture too."""
     loaded = load_plan(plan)
     refuse_static(loaded)
-    topk_ids = routing_file(loaded.plan.fixture).topk_ids
+    topk_ids = routing_of(loaded.plan.fixture, cache_root()).topk_ids
     refuse_undeliverable(loaded, load_ledger(loaded, plan.parent), topk_ids)
     shown = schedule_map(loaded.plan, topk_ids)
     click.echo(schedule_text(shown), nl=False)

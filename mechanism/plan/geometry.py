@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import assert_never
 
-from ledger.plan import Arrival, ExplicitArrival, Fixture, IndexArrival, Plan, SeededArrival, WarpArrival
+from ledger.plan import AnyFixture, Arrival, ExplicitArrival, IndexArrival, Plan, SeededArrival, WarpArrival
 from mechanism.kernel import alignment, arrival, configuration
 from mechanism.kernel.devices import Device
 from mechanism.kernel.schedule import Schedule
@@ -19,7 +19,7 @@ class Gemm:
     group: int
 
 
-def gemms(fixture: Fixture) -> tuple[Gemm, Gemm]:
+def gemms(fixture: AnyFixture) -> tuple[Gemm, Gemm]:
     """W13 (N = 2I, K = H) and W2 (N = H, K = I); one scale row means channelwise (marlin-moe 1.4, 9.3)."""
 
     def gemm(name: str, n: int, k: int) -> Gemm:
@@ -31,7 +31,7 @@ def gemms(fixture: Fixture) -> tuple[Gemm, Gemm]:
     )
 
 
-def block_size_m(fixture: Fixture) -> int:
+def block_size_m(fixture: AnyFixture) -> int:
     """Rows of a padded block (marlin-moe 2.2)."""
     return alignment.block_size_m(fixture.tokens, fixture.top_k, fixture.experts)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ledger.fault import Path
-from ledger.plan import Cell, Plan
+from ledger.plan import Cell, Fixture, Plan
 from mechanism.fixture.layout import geometry_faults
 from mechanism.fixture.routing_rules import routing_faults
 from mechanism.kernel import arrival, configuration, versions
@@ -87,7 +87,8 @@ def _shapes(plan: Plan) -> Found:
             ("build", "kernel"),
             f"expected a build whose arithmetic is known ({known}), got {plan.build.kernel}",
         )
-    for keys, message in (*geometry_faults(fixture), *routing_faults(fixture)):
+    dealt = routing_faults(fixture) if isinstance(fixture, Fixture) else ()
+    for keys, message in (*geometry_faults(fixture), *dealt):
         yield ("fixture", *keys), message
     for message in layer_faults(
         hidden=fixture.hidden, intermediate=fixture.intermediate, group=fixture.group_size

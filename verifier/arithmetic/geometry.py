@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ledger.plan import Fixture, Gemm, Surface
+from ledger.plan import AnyFixture, Gemm, Surface
 
 #: Builds whose alignment and schedule are those of marlin-moe 2 and 5 (appendix A.2 for the second).
 KERNELS = ("vllm==0.22.0", "vllm==0.29.0")
@@ -29,7 +29,7 @@ def block_size(tokens: int, top_k: int, experts: int) -> int:
     return BLOCK_SIZES[-1]
 
 
-def shapes(fixture: Fixture) -> tuple[Shape, Shape]:
+def shapes(fixture: AnyFixture) -> tuple[Shape, Shape]:
     """W13 (N = 2I, K = H) and W2 (N = H, K = I); one scale row means channelwise (marlin-moe 1.4)."""
     return (
         _shape("w13", 2 * fixture.intermediate, fixture.hidden, fixture.group_size),
@@ -54,7 +54,7 @@ def buffer_lengths(routes: int, experts: int, block: int) -> tuple[int, int]:
     return length, -(-length // block)
 
 
-def surface_shape(fixture: Fixture, surface: Surface) -> tuple[int, int]:
+def surface_shape(fixture: AnyFixture, surface: Surface) -> tuple[int, int]:
     """Rows and columns of a captured surface (marlin-moe appendix B)."""
     return {
         "w13": (fixture.routes, 2 * fixture.intermediate),

@@ -5,7 +5,7 @@ from struct import pack
 
 from ledger.canonical import digest, sha256
 from ledger.lock import TensorDigest
-from ledger.plan import Fixture
+from ledger.plan import AnyFixture, ImportedFixture
 from ledger.record import RoutingFile
 from verifier.arithmetic import geometry
 from verifier.arithmetic.routing import routing_faults
@@ -136,11 +136,33 @@ def fixture_tensors(bundle: Bundle) -> Iterator[Found]:
                 expected=_words(expected),
                 got=_words(mine),
             )
+    yield from _imported(bundle)
     for name, values, code in _routing_values(bundle.routing):
         yield from _same_bytes(name, tensors.get(name), values, code)
 
 
-def _tensor_shapes(fixture: Fixture) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _imported(bundle: Bundle) -> Iterator[Found]:
+    """An imported layer is named by content: the plan's digests are those of the lock's tensors."""
+    fixture, tensors = bundle.plan.fixture, bundle.lock.fixture.tensors
+    if not isinstance(fixture, ImportedFixture):
+        return
+    inputs = {"hidden", "topk_ids", "topk_weights"}
+    for key, names, named in (
+        ("weights", tensors.keys() - inputs, fixture.weights),
+        ("inputs", tensors.keys() & inputs, fixture.inputs),
+    ):
+        mine = digest({name: tensors[name].model_dump(mode="json") for name in names})
+        if mine != named:
+            yield Found(
+                code="V316",
+                file=_LOCK,
+                key="fixture.tensors",
+                expected=f"{named}, the plan's fixture.{key}",
+                got=mine,
+            )
+
+
+def _tensor_shapes(fixture: AnyFixture) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Names, types and shapes of the stored layer (marlin-moe 1.1, 1.2): eight columns to an int32 word."""
     found: dict[str, tuple[str, tuple[int, ...]]] = {
         "topk_ids": ("int32", (fixture.tokens, fixture.top_k)),
