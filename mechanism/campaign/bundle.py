@@ -8,7 +8,7 @@ then.
 import errno
 import hashlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,10 @@ def require_resumable(folder: Path, documents: Mapping[str, bytes]) -> None:
     if not folder.is_dir():
         raise CampaignError(f"{folder}: expected a run to resume, got no folder; leave out --resume")
     present = [name for name in FROZEN if (folder / name).exists()]
-    if not present and any(item.name not in (LOCK, *FOLDERS) for item in folder.iterdir()):
+    made = (LOCK, STAGING, *FOLDERS)  # what can be there before the first document is
+    if not present and any(
+        item.name not in made and not item.name.endswith(files.BESIDE) for item in folder.iterdir()
+    ):
         raise CampaignError(f"{folder}: expected a run to resume, got a folder that is none")
     for name in present:
         there, given = (folder / name).read_bytes(), documents[name]
@@ -115,8 +118,8 @@ def _move(source: Path, target: Path) -> None:
     files.sync_folder(target.parent)
 
 
-def finalise(folder: Path, *, name: str, records: Mapping[str, Record], attempts: int) -> None:
-    """Write manifest and summary. `records`: every record of the bundle by its path.
+def finalise(folder: Path, *, name: str, records: Collection[str], attempts: int) -> None:
+    """Write manifest and summary. `records`: the path of every record of the bundle.
 
     Raises CampaignError if the folder holds anything that no attempt of the log accounts for.
     """
@@ -156,14 +159,16 @@ def finalise(folder: Path, *, name: str, records: Mapping[str, Record], attempts
     files.write_once(folder / SUMMARY, canonical(summary.model_dump(mode="json")))
 
 
-def _drop_unreferenced(folder: Path, records: Mapping[str, Record]) -> None:
+def _drop_unreferenced(folder: Path, records: Collection[str]) -> None:
     """Remove captures and alignments of processes that were stopped before their record was in place."""
-    wanted = {f"{record.capture}.safetensors" for record in records.values()}
-    wanted |= {f"{record.treatment.alignment.sha256}.json" for record in records.values()}
+    wanted: set[str] = set()
+    for path in records:
+        record = Record.model_validate_json((folder / path).read_bytes())
+        wanted |= {f"{record.capture}.safetensors", f"{record.treatment.alignment.sha256}.json"}
     for kind in ("objects", "alignments"):
-        for path in (folder / kind).iterdir():
-            if path.name not in wanted:
-                path.unlink()
+        for found in (folder / kind).iterdir():
+            if found.name not in wanted:
+                found.unlink()
 
 
 def _contents(folder: Path) -> Iterator[str]:

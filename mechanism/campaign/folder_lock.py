@@ -17,21 +17,34 @@ LOCK = "runner.lock"
 WAIT_S = 15.0
 
 
+class Lease:
+    """A held lock. `descriptor` is for supervisors to inherit; `abandoned`: some of them may still work."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.abandoned = False
+
+
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[int]:
-    """Hold the folder's lock; yields its descriptor, which supervisors are to inherit.
+def held(folder: Path) -> Iterator[Lease]:
+    """Hold the folder's lock.
 
     Raises CampaignError if another runner holds it, or its children do not end.
     """
     path = folder / LOCK
     descriptor = _acquire(path)
+    lease = Lease(descriptor)
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()} {_start_ticks(os.getpid())}\n".encode(), 0)
-        yield descriptor
+        yield lease
+    except (KeyboardInterrupt, SystemExit):
+        lease.abandoned = True
+        raise
     finally:
-        with contextlib.suppress(OSError):  # the folder may have become read-only, or be gone
-            path.unlink()
+        if not lease.abandoned:  # else the file stays, for the next runner to wait on
+            with contextlib.suppress(OSError):  # the folder may have become read-only, or be gone
+                path.unlink()
         os.close(descriptor)
 
 

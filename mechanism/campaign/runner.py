@@ -5,6 +5,7 @@ for `resume`.
 """
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from ledger.canonical import CanonicalError, parse_canonical
 from ledger.fault import FaultsError
 from ledger.model import read_json
-from ledger.record import Record, RoutingFile
+from ledger.record import RoutingFile
 from mechanism.campaign import bundle, folder_lock, interrupt
 from mechanism.campaign.asking import Asking
 from mechanism.campaign.attempts import Log, LogWriter, mend, read_log
@@ -36,12 +37,9 @@ def run_campaign(request: RunRequest) -> CampaignResult:
     Raises CampaignError if the folder cannot be used or the campaign cannot begin, EngineError if there is
     no such engine; both before any process starts. From then on the result says everything.
     """
-    if sys.platform != "linux" or not Path("/proc/self/stat").exists():
-        raise CampaignError("expected Linux with /proc, where process trees can be owned, got neither")
-    if request.jobs < 1:
-        raise CampaignError(f"jobs: expected 1 or more, got {request.jobs}")
     require_engine(request.plan.engine)
     folder = request.out.absolute()
+    _require_system(request, folder)
     with contextlib.ExitStack() as stack:
         try:
             if not request.resume:
@@ -51,16 +49,34 @@ def run_campaign(request: RunRequest) -> CampaignResult:
                 if bundle.is_complete(folder):
                     total = len(request.lock.cells)
                     return CampaignResult(complete=True, folder=folder, total=total, valid=total)
-            hold = stack.enter_context(folder_lock.held(folder))
+            lease = stack.enter_context(folder_lock.held(folder))
             bundle.furnish(folder, request.documents())
-            slots, notes = _prepare(request, folder, hold, stack)
+            slots, notes = _prepare(request, folder, lease.descriptor, stack)
         except OSError as fault:
             where = fault.filename or folder
             raise CampaignError(f"{where}: {fault.strerror or fault}; no cell was started") from fault
         stop = stack.enter_context(interrupt.watched())
         stack.enter_context(_subreaper())
         slots.work(stop, notes)
+        lease.abandoned = slots.abandoned
         return _finish(request, folder, slots, stop, notes)
+
+
+def _require_system(request: RunRequest, folder: Path) -> None:
+    """Refuse what would fail in every process, or in none of them understandably."""
+    if sys.platform != "linux" or not Path("/proc/self/stat").exists():
+        raise CampaignError("expected Linux with /proc, where process trees can be owned, got neither")
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as fault:
+        raise CampaignError(
+            f"expected Linux 5.3 or newer, where processes can be waited for by descriptor: {fault.strerror}"
+        ) from fault
+    if request.jobs < 1:
+        raise CampaignError(f"jobs: expected 1 or more, got {request.jobs}")
+    for path in (folder, request.fixture_folder.absolute(), Path(interpreter())):
+        if not str(path).isprintable():  # names that are not UTF-8 read as lone surrogates
+            raise CampaignError(f"{str(path)!a}: expected a path of printable UTF-8, got another")
 
 
 @contextlib.contextmanager
@@ -132,7 +148,7 @@ def _finish(
             bundle.finalise(
                 folder,
                 name=request.plan.name,
-                records=_records(folder, request),
+                records={path_of(cell) for cell in request.lock.cells},
                 attempts=slots.next_attempt - 1,
             )
             complete = True
@@ -150,12 +166,6 @@ def _finish(
     )
 
 
-def _records(folder: Path, request: RunRequest) -> dict[str, Record]:
-    """All records, read again from disk: the manifest describes what is there, not what was meant."""
-    paths = [path_of(cell) for cell in request.lock.cells]
-    return {path: Record.model_validate_json((folder / path).read_bytes()) for path in paths}
-
-
 def _routing(data: bytes) -> RoutingFile:
     try:
         return read_json(RoutingFile, parse_canonical(data), name="routing.json")
@@ -165,20 +175,15 @@ def _routing(data: bytes) -> RoutingFile:
 
 def known_paths(folder: Path, fixture_folder: Path) -> Symbols:
     """The real paths that may turn up in what processes say, and what stands for them."""
-    python = Path(interpreter())
-    return symbols(
-        [
-            (str(path), symbol)
-            for real, symbol in (
-                (python, "$PYTHON"),
-                (folder, "$BUNDLE"),
-                (fixture_folder, "$CACHE"),
-                (Path(sys.prefix), "$PREFIX"),
-                (Path(sys.base_prefix), "$BASE"),
-                (SOURCE, "$SOURCE"),
-                (Path.cwd(), "$HERE"),
-                (Path.home(), "$HOME"),
-            )
-            for path in (real, real.resolve())
-        ]
-    )
+    known = [
+        (Path(interpreter()), "$PYTHON"),
+        (folder, "$BUNDLE"),
+        (fixture_folder, "$CACHE"),
+        (Path(sys.prefix), "$PREFIX"),
+        (Path(sys.base_prefix), "$BASE"),
+        (SOURCE, "$SOURCE"),
+    ]
+    for find, symbol in ((Path.cwd, "$HERE"), (Path.home, "$HOME")):
+        with contextlib.suppress(OSError, RuntimeError):  # there may be none
+            known.append((find(), symbol))
+    return symbols((str(path), symbol) for real, symbol in known for path in (real, real.resolve()))

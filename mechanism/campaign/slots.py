@@ -52,6 +52,7 @@ class Slots:
         failed: Why a cell tried now has no valid record, by the cell's name.
         problem: Why no further process is started; empty while all is well.
         next_attempt: Number of the next attempt.
+        abandoned: Supervisors were still at work when waiting for them was given up.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Slots:
         self.valid = dict(valid)
         self.failed: dict[str, str] = {}
         self.problem = ""
+        self.abandoned = False
         self.next_attempt = next_attempt
         self._request = request
         self._asking = asking
@@ -81,6 +83,7 @@ class Slots:
         self._bystanders = frozenset(children())
         self._began = time.monotonic()
         self._ended = 0
+        self._litter: list[str] = []
         self._broken = False
         self._stopping = False
 
@@ -101,6 +104,7 @@ class Slots:
         ready = selector.select(STOP_S if self._stopping else None)
         if not ready and self._stopping:
             self.problem = f"{len(self._running)} supervisors do not end their processes; {self.problem}"
+            self.abandoned = True
             return False
         for key, _ in ready:
             if key.fileobj is stop:
@@ -112,6 +116,8 @@ class Slots:
             self._stop()
         else:
             self._fill(selector)
+        while self._litter:  # while the next cells run
+            shutil.rmtree(self._litter.pop(), ignore_errors=True)
         return True
 
     def progress(self) -> Progress:
@@ -204,10 +210,10 @@ class Slots:
         try:
             verdict, reason, record = self._judge(slot, outcome)
             self._log(slot, outcome, verdict, reason, record)
-            shutil.rmtree(slot.request.staging)
         except OSError as fault:
             self._break(fault)
             verdict, reason = "interrupted", self.problem
+        self._litter.append(slot.request.staging)
         name = name_of(slot.cell)
         if verdict != "valid":
             self.failed[name] = f"{verdict}: {reason}"

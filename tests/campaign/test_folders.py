@@ -163,12 +163,23 @@ def test_folder_that_cannot_be_made(campaign: Prepare, tmp_path: Path) -> None:
     assert refusal(campaign(phases=NATIVE), file / "out") == f"{file}: Not a directory; no cell was started"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes where it likes")
-def test_read_only_folder(campaign: Prepare, tmp_path: Path) -> None:
-    shut = tmp_path / "shut"
-    shut.mkdir(mode=0o555)
-    assert refusal(campaign(phases=NATIVE), shut / "out") == (
-        f"{shut / 'out'}: Permission denied; no cell was started"
+def test_read_only_folder(campaign: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root writes where it likes, so the system's answer is put in its mouth."""
+
+    def refuse(path: Path, _data: bytes) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(files, "write_once", refuse)
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    assert refusal(folder, out) == f"{out}/plan.yaml: Read-only file system; no cell was started"
+    monkeypatch.undo()
+    assert run(folder, out, resume=True).complete
+
+
+def test_path_that_is_not_utf8(campaign: Prepare, tmp_path: Path) -> None:
+    out = tmp_path / "out\udcff"
+    assert refusal(campaign(phases=NATIVE), out).endswith(
+        "\\udcff': expected a path of printable UTF-8, got another"
     )
 
 

@@ -1,5 +1,6 @@
 """Stopping and going on: whatever is killed, every cell is in the bundle exactly once."""
 
+import contextlib
 import json
 import os
 import random
@@ -165,10 +166,11 @@ def sampled_cuts(data: bytes, count: int) -> list[int]:
         if byte == ord("\n"):
             edges |= {place, place + 1, place + 2}
     inside = random.Random(2607).sample(range(len(data)), count)
-    return sorted(edge for edge in {*sorted(edges)[:: max(1, len(edges) // 8)], *inside} if edge <= len(data))
+    some = sorted(edges)[:: max(1, len(edges) // count)]
+    return sorted(edge for edge in {*some, *inside} if edge <= len(data))
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(25, marks=pytest.mark.slow)])
 def test_resume_from_a_log_cut_anywhere(campaign: Prepare, tmp_path: Path, count: int) -> None:
     """Case C4. Records that only the lost lines called valid are refused by name, the rest goes on."""
     folder, whole = campaign(phases=NATIVE), tmp_path / "whole"
@@ -284,3 +286,61 @@ def test_events_count_right_at_every_moment(campaign: Prepare, tmp_path: Path) -
         assert now.done + now.failed + now.running <= now.total == 8
     last = seen[-1].progress
     assert (last.done, last.failed, last.running, last.left_s) == (7, 1, 0, 0.0)
+
+
+def members(runner: int) -> list[int]:
+    """The runner and all below it."""
+    found = [runner]
+    for pid in found:
+        try:
+            found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        except FileNotFoundError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_somebody_is_killed_at_any_moment(campaign: Prepare, tmp_path: Path, seed: int) -> None:
+    """Runner, supervisor or child, at a random moment, three times; then every cell is there exactly once."""
+    draw = random.Random(seed)
+    folder, out = campaign(), tmp_path / "out"
+    more: tuple[str, ...] = ()
+    for _ in range(3):
+        runner = start(folder, out, *more)
+        time.sleep(draw.uniform(0.1, 3))
+        victim = draw.choice(members(runner.pid))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+        if victim == runner.pid:
+            runner.wait()
+        _, complaint = runner.communicate(timeout=60)
+        assert complaint == b""
+        more = ("--resume",) if out.exists() else ()
+    last = run(folder, out, resume=out.exists())
+    assert last.complete, last
+    require_whole(out, 8)
+    assert not [event for event in read_events(out) if event.get("outcome") in {"invalid", "timeout"}]
+
+
+def test_second_signal_does_not_wait(campaign: Prepare, tmp_path: Path) -> None:
+    """The runner ends at once; its supervisors end their trees without it, and resume waits for that."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    set_fakes(folder, {"*": f"grandchild={tmp_path / 'pid'}"})
+    runner = start(folder, out)
+    wait_until(lambda: (tmp_path / "pid").exists() and lines(out) == 2)
+    for supervisor in members(runner.pid)[1:3]:
+        os.kill(supervisor, signal.SIGSTOP)  # they do not answer
+    runner.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert runner.poll() is None, "the first signal waits for the supervisors"
+    stopped = members(runner.pid)[1:3]
+    runner.send_signal(signal.SIGINT)
+    runner.communicate(timeout=10)
+    assert runner.returncode in {1, -signal.SIGINT}
+    for supervisor in stopped:
+        os.kill(supervisor, signal.SIGCONT)
+    set_fakes(folder, {})
+    assert run(folder, out, resume=True).complete
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+    require_whole(out, 2)
