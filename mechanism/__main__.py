@@ -76,6 +76,55 @@ def schedule(plan: Path, svg: Path | None) -> int:
     return command(plan, svg=svg)
 
 
+@cli.command()
+@click.option("--model", help="A known model, e.g. qwen3-coder-30b-a3b, mixtral-8x7b, deepseek-v3.")
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A Hugging Face config.json.")
+@click.option(
+    "--checkpoint", type=click.Path(path_type=Path, file_okay=False), help="A folder with config.json in it."
+)
+@click.option("--group-size", type=int, help="Take the weights as AWQ with this group size.")
+@click.option("--gpu", help="A known GPU, e.g. rtx-3090, rtx-4090, a100, h100, h200.")
+@click.option("--sms", type=click.IntRange(min=1), help="Multiprocessors of another GPU.")
+@click.option("--smem", type=click.IntRange(min=1), help="Its opt-in shared memory per block, bytes.")
+@click.option("--arch", help="Its compute architecture, e.g. sm_86.")
+@click.option("--kernel", default="vllm==0.22.0", show_default=True, help="Also vllm==0.11.0, vllm==0.29.0.")
+@click.option(
+    "--dtype", type=click.Choice(["float16", "bfloat16"]), help="Default: the config's, else float16."
+)
+@click.option("--tp", type=click.IntRange(min=1), default=1, show_default=True, help="Tensor parallel ranks.")
+@click.option("--tokens", type=click.IntRange(min=1), help="Tokens in one call of the layer.")
+@click.option(
+    "--routes",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Recorded topk_ids: .safetensors or .npz.",
+)
+@click.option(
+    "--routing",
+    default="uniform",
+    show_default=True,
+    help="Without --routes: uniform, zipf or zipf:EXPONENT.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn batch.")
+@click.option(
+    "--launch", "launches", multiple=True, help="Tile and CTAs per SM, [w13=|w2=]TKxTNxCTAS, e.g. 64x128x3."
+)
+@click.option(
+    "--write-plan",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write an experiment on this geometry.",
+)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@reported
+def explain(form: str, **asked: Any) -> int:
+    """Can route alignment change the bits of your model, on your GPU, in your batch, and where?
+
+    For example: mechanism explain --model qwen3-coder-30b-a3b --gpu rtx-3090 --tokens 64
+    """
+    from mechanism.command.explain import ExplainOptions, explain_command
+
+    return explain_command(ExplainOptions(as_json=form == "json", **asked))
+
+
 @cli.group()
 def fixture() -> None:
     """Build fixtures: one MoE layer of packed AWQ weights, hidden states and a routing."""
