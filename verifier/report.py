@@ -41,9 +41,11 @@ def check(path: Path, *, level: Level, anchor: str | None) -> Checked:
     return check_evidence(evidence, level=level, anchor=anchor)
 
 
-def check_evidence(evidence: Evidence, *, level: Level, anchor: str | None) -> Checked:
-    """Verify a bundle wherever it lies."""
-    library = Library()
+def check_evidence(
+    evidence: Evidence, *, level: Level, anchor: str | None, library: Library | None = None
+) -> Checked:
+    """Verify a bundle wherever it lies. `library`: what was parsed before, for bundles that share files."""
+    library = Library() if library is None else library
     base = assess(evidence, library, level=level, anchor=anchor)
     trials = MutationTrials(base, library, level=level)
     judged = judge_all(base, level=level, trials=trials)

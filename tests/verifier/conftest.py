@@ -71,8 +71,9 @@ def find(overlay: Callable[[Files], Evidence]) -> Find:
 @pytest.fixture(scope="session")
 def judge(overlay: Callable[[Files], Evidence]) -> Judge:
     """The whole answer on a bundle."""
+    library = Library()
 
     def run(bundle: Files, level: Level = "records", anchor: str | None = None) -> Checked:
-        return check_evidence(overlay(bundle), level=level, anchor=anchor)
+        return check_evidence(overlay(bundle), level=level, anchor=anchor, library=library)
 
     return run

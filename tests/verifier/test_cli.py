@@ -1,0 +1,225 @@
+"""The command line: exit codes, forms of the report, messages, and what it imports."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ledger.verdict import Report
+from tests.verifier import forge
+from tests.verifier.edits import H0
+from tests.verifier.forge import Files, Parts
+from verifier.__main__ import cli, main
+
+KEYS = [
+    "verdict",
+    "engine",
+    "evidence",
+    "level",
+    "plan",
+    "claims",
+    "non_claims",
+    "findings",
+    "checked",
+    "not_checked",
+]
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The program as a user starts it."""
+    argv = [sys.executable, "-m", "verifier", *map(str, arguments)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+
+
+def quick(*arguments: str | Path) -> Result:
+    """The command inside this process; its exit code is its return value."""
+    return CliRunner().invoke(cli, list(map(str, arguments)), standalone_mode=False)
+
+
+def test_json_is_one_object(good_folder: Path) -> None:
+    """Exactly the documented keys, and the ledger's model accepts it."""
+    done = run("check", good_folder, "--format", "json", "--level", "raw")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [key for key in json.loads(done.stdout) if key != "schema_version"] == KEYS
+    report = Report.model_validate_json(done.stdout)
+    assert (report.verdict, report.engine, report.evidence, report.level) == (
+        "supported",
+        "simulated",
+        "simulated",
+        "raw",
+    )
+
+
+def test_text_says_what_matters(good_folder: Path) -> None:
+    """Verdict first, SIMULATED, claims with scope, non-claims, what was not checked."""
+    text = quick("check", good_folder).output
+    assert text.startswith("verdict: SUPPORTED   (level records)\nevidence: SIMULATED")
+    for words in (
+        "(self-declared)",
+        "C01  SUPPORTED  History selects the trajectory",
+        "scope: One synthetic layer",
+        "follows from the model",
+        "Not claimed, whatever the verdicts:",
+        "  - One instruction as the cause.",
+        "C11: needs --level raw",
+        "V801: needs --level raw",
+        "Findings: none",
+    ):
+        assert words in text
+
+
+def test_text_of_a_finding(parts: Parts, tmp_path: Path) -> None:
+    """Code, place, what it says, expected, got, and the claims that it sinks."""
+    parts.records[H0]["process"]["environment"]["TZ"] = "CET\x1b[31m"
+    result = quick("check", forge.write(forge.seal(parts), tmp_path / "bundle"))
+    assert result.return_value == 2
+    finding = result.output[result.output.index("Findings: 1") :]
+    assert finding.splitlines()[1:6] == [
+        f"  V406 {H0}:process.environment.TZ",
+        "       a process did not have the plan's environment, hash seed or isolation flags",
+        "       expected UTC",
+        "       got CET\\x1b[31m",
+        "       sinks C01, C02, C03, C04, C05, C06, C07, C08, C09, C10, C11 (malformed)",
+    ]
+    assert "\x1b" not in result.output
+
+
+def test_exit_codes(good_files: Files, tmp_path: Path, good: Parts) -> None:
+    """0 supported, 1 refuted, 2 malformed, 3 missing; 2 wins over 3."""
+    good_one = forge.write(good_files, tmp_path / "good")
+    assert quick("check", good_one).return_value == 0
+    shutil.copytree(good_one, tmp_path / "missing")
+    (tmp_path / "missing" / H0).unlink()
+    assert quick("check", tmp_path / "missing").return_value == 3
+    (tmp_path / "missing" / "build.json").write_bytes(b"{}")
+    assert quick("check", tmp_path / "missing").return_value == 2
+    assert quick("check", tmp_path / "nothing").return_value == 3
+    assert quick("check", good_one / "plan.yaml").return_value == 3
+    weak = good.copy()
+    weak.ledger = weak.ledger.replace(b"kind: equal", b"kind: differs", 1)
+    forge.relink(weak)
+    assert quick("check", forge.write(forge.seal(weak), tmp_path / "weak")).return_value == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Usage:"),
+        (("check",), "Missing argument 'BUNDLE'"),
+        (("check", "x", "--level", "gpu"), "'gpu' is not one of 'records', 'raw'"),
+        (
+            ("check", "x", "--expect-plan", "abc"),
+            "--expect-plan: expected 64 lower-case hexadecimal digits, got 'abc'",
+        ),
+        (("check", "x", "--plan", "/no/such"), "File '/no/such' does not exist"),
+        (
+            ("check", "x", "--plan", __file__, "--expect-plan", "0" * 64),
+            "expected one of --expect-plan and --plan, got both",
+        ),
+        (("judge", "x"), "No such command 'judge'"),
+        (("mutate", "/no/such"), "Directory '/no/such' does not exist"),
+    ],
+)
+def test_usage_is_4(
+    arguments: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Mistakes of the caller are neither evidence nor a verdict."""
+    monkeypatch.setattr(sys, "argv", ["verifier", *arguments])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 4
+    said = capsys.readouterr()
+    assert message in said.err + said.out
+
+
+def test_help_and_version() -> None:
+    """Both are worth reading."""
+    help_text = run("--help")
+    assert help_text.returncode == 0
+    assert "Exit codes: 0 every checked claim supported; 1 a claim refuted" in " ".join(
+        help_text.stdout.split()
+    )
+    assert run("check", "--help").stdout.count("anchors the bundle") >= 1
+    assert run("--version").stdout == "verifier 0.1.0\n"
+
+
+def test_plan_file_anchors(good_folder: Path, tmp_path: Path) -> None:
+    """--plan FILE takes the digest of a file of one's own."""
+    result = quick("check", good_folder, "--plan", good_folder / "plan.yaml", "--format", "json")
+    assert (result.return_value, json.loads(result.output)["plan"]["identity"]) == (0, "anchored")
+    other = tmp_path / "plan.yaml"
+    other.write_bytes(b"another\n")
+    result = quick("check", good_folder, "--plan", other, "--format", "json")
+    assert [f["code"] for f in json.loads(result.output)["findings"]] == ["V301"]
+
+
+def test_mutate_writes_the_seven(good_folder: Path, tmp_path: Path) -> None:
+    """Each is a bundle that the verifier refuses with the code its ledger declares; the good one stays."""
+    before = {path: path.read_bytes() for path in good_folder.rglob("*") if path.is_file()}
+    out = tmp_path / "mutated"
+    result = quick("mutate", good_folder, "--out", out)
+    assert result.return_value == 0
+    assert len(result.output.splitlines()) == 7
+    want = {"M-route-duplicated": "V501", "M-tensor-bit": "V801", "M-surface-digest": "V804"}
+    assert len(list(out.iterdir())) == 7
+    for name, code in want.items():
+        checked = quick("check", out / name, "--level", "raw", "--format", "json")
+        assert checked.return_value == 2
+        assert code in {f["code"] for f in json.loads(checked.output)["findings"]}
+    assert before == {path: path.read_bytes() for path in good_folder.rglob("*") if path.is_file()}
+    again = run("mutate", good_folder, "--out", out)
+    assert again.returncode == 4
+    assert "exists; give a folder that does not, with --out" in again.stderr
+
+
+def test_mutate_says_what_it_lacks(good_files: Files, tmp_path: Path) -> None:
+    """A bundle without captures has no bit to flip."""
+    files = {path: data for path, data in good_files.items() if not path.startswith("objects/")}
+    result = run("mutate", forge.write(files, tmp_path / "bundle"), "--out", tmp_path / "out")
+    assert result.returncode == 3
+    assert "got: objects/" in result.stderr
+
+
+_IMPORTS = """
+import sys
+from verifier.__main__ import main
+try:
+    main()
+finally:
+    print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+
+
+def test_what_the_program_imports(good_folder: Path) -> None:
+    """Neither numpy nor torch nor safetensors nor mechanism, whatever is installed."""
+    argv = [sys.executable, "-c", _IMPORTS, "check", str(good_folder), "--level", "raw"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    loaded = done.stderr
+    assert "'verifier'" in loaded
+    for name in ("numpy", "torch", "safetensors", "mechanism", "rich", "hypothesis"):
+        assert f"'{name}'" not in loaded
+
+
+@pytest.mark.slow
+def test_time_and_memory(good_folder: Path) -> None:
+    """At raw, mutations included: at most 3 s and 200 MB."""
+    began = time.monotonic()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "verifier", "check", str(good_folder), "--level", "raw"],
+        stdout=subprocess.DEVNULL,
+    )
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0
+    assert time.monotonic() - began < 3
+    assert usage.ru_maxrss < 200 * 1024  # kilobytes on Linux

@@ -1,0 +1,218 @@
+"""Bytes that nobody should send: every one a finding that names its file, none a traceback, none followed."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.verifier import forge
+from tests.verifier.conftest import Find, Findings, Judge
+from tests.verifier.edits import H0
+from tests.verifier.forge import Files, Parts
+from verifier.assess import assess
+from verifier.checks import registry
+from verifier.checks.check import check as as_check
+from verifier.evidence import FolderEvidence
+from verifier.found import plain
+from verifier.library import Library
+from verifier.report import check
+
+#: Bytes of a JSON document, and what must be said of them.
+BYTES: list[tuple[str, Callable[[bytes], bytes], str, str]] = [
+    ("truncated", lambda data: data[:-20], "one JSON value", "something else"),
+    ("empty", lambda _: b"", "one JSON value", "something else: Expecting value"),
+    ("byte order mark", lambda data: b"\xef\xbb\xbf" + data, "UTF-8 JSON without a byte order mark", "one"),
+    ("duplicate key", lambda data: b'{"plan":1,' + data[1:], "each key once", "'plan' twice"),
+    (
+        "NaN",
+        lambda data: data.replace(b'"attempt":', b'"attempt":NaN,"x":', 1),
+        "integers only",
+        "the number NaN",
+    ),
+    ("1e400", lambda data: data.replace(b'"attempt":', b'"attempt":1e400,"x":', 1), "integers only", "1e400"),
+    ("decimal", lambda data: data.replace(b'"attempt":', b'"attempt":1.0,"x":', 1), "integers only", "1.0"),
+    (
+        "huge integer",
+        lambda data: data.replace(b'"attempt":', b'"attempt":9' + b"9" * 5000, 1),
+        "2^53 - 1",
+        "999",
+    ),
+    (
+        "2^53",
+        lambda data: data.replace(b'"attempt":', b'"attempt":9007199254740992,"x":', 1),
+        "2^53 - 1",
+        "9007",
+    ),
+    ("deep", lambda _: b"[" * 200_000, "at most 64 nested levels", "more"),
+    ("deep in a key", lambda data: b'{"a":' * 100 + data + b"}" * 100, "at most 64 nested levels", "more"),
+    ("NUL", lambda data: data.replace(b"native", b"nat\0ive", 1), "one JSON value", "control character"),
+    ("not UTF-8", lambda data: data.replace(b"native", b"nat\xffive", 1), "UTF-8", "byte 0xff"),
+    ("lone surrogate", lambda data: data.replace(b"native", b"\\ud800", 1), "canonical", "surrogates"),
+    ("CRLF", lambda data: data + b"\r\n", "RFC 8785 canonical bytes", "written another way"),
+    ("a list", lambda _: b"[]", "", ""),
+    ("a number", lambda _: b"1", "a JSON object or list", "int"),
+]
+
+
+@pytest.mark.parametrize("path", [H0, "plan.lock", "routing.json", "build.json"])
+@pytest.mark.parametrize(("bend", "expected", "got"), [b[1:] for b in BYTES], ids=[b[0] for b in BYTES])
+def test_bytes_of_a_document(
+    parts: Parts, judge: Judge, path: str, bend: Callable[[bytes], bytes], expected: str, got: str
+) -> None:
+    """A document that is none, in a bundle that fits around it: one finding says so, exit 2."""
+    parts.extra[path] = bend(forge.seal(parts)[path])
+    checked = judge(forge.seal(parts))
+    said = [f for f in checked.report.findings if f.code in {"V202", "V203"} and f.where.startswith(path)]
+    assert said
+    assert expected in said[0].expected + said[0].got
+    assert got in said[0].got + said[0].expected
+    assert checked.exit_code == 2
+
+
+@pytest.mark.parametrize("path", ["plan.yaml", "ledger.yaml"])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xff\xfe", b"a: &x 1\nb: *x\n", b"!!python/object:os.system {}\n", b"a: 1\r\n", b"a\0b", b"[" * 5000,
+     b"- " * 40, b"%YAML 1.1\n---\na: 1\n", b"a: 1\na: 2\n", b"\xef\xbb\xbfa: 1", b'"\\ud800": 1\n', b"a: no\n",
+     b"--- a\n--- b\n", b"x" * (5 * 2**20)],
+    ids=lambda data: repr(data[:12]),
+)  # fmt: skip
+def test_bytes_of_yaml(parts: Parts, judge: Judge, path: str, data: bytes) -> None:
+    """The same for the two documents that are YAML."""
+    parts.plan, parts.ledger = (data, parts.ledger) if path == "plan.yaml" else (parts.plan, data)
+    forge.relink(parts)
+    checked = judge(forge.seal(parts))
+    assert "V204" in {f.code for f in checked.report.findings if f.where.startswith(path)}
+    assert checked.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/etc/passwd", "records/../plan.yaml", "a//b", "records/é.json", "a\nb"]
+)
+def test_paths_in_the_manifest(parts: Parts, find: Find, name: str) -> None:
+    """A path that leaves the bundle is never opened: the line is refused as such."""
+    line = forge.canonical({"path": name, "size": 1, "sha256": "0" * 64}) + b"\n"
+    found = find(forge.seal(parts, manifest=lambda lines: [line, *lines]))
+    assert ("V105", "files.jsonl:1, path") in found
+
+
+@pytest.fixture
+def folder(good_files: Files, tmp_path: Path) -> Path:
+    """A good bundle of one's own on disk."""
+    return forge.write(good_files, tmp_path / "bundle")
+
+
+def special(kind: str, target: Path) -> None:
+    """Put something that is no regular file at a path."""
+    target.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(target)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(os.path.relpath(target))
+    elif kind == "folder":
+        target.mkdir()
+    else:
+        target.symlink_to({"link": "plan.lock", "link out": "/etc/passwd", "loop": target.name}[kind])
+
+
+@pytest.mark.parametrize("kind", ["link", "link out", "loop", "fifo", "socket", "folder"])
+@pytest.mark.parametrize("path", ["build.json", H0, "attempts.jsonl", "files.jsonl", "bundle.json", "extra"])
+def test_what_is_no_file(
+    folder: Path, find: Find, monkeypatch: pytest.MonkeyPatch, kind: str, path: str
+) -> None:
+    """Named, never opened, and the rest goes on."""
+    monkeypatch.chdir(folder.parent)  # the name of a socket may not be long
+    special(kind, folder / path)
+    found = find(folder)
+    assert ("V104", path) in found
+    assert not [code for code, _ in found if code == "V999"]
+    assert check(folder, level="raw", anchor=None).exit_code == 2
+
+
+@pytest.mark.parametrize("path", ["records", "objects", "alignments"])
+def test_a_folder_that_is_a_link(folder: Path, find: Find, path: str) -> None:
+    """A link to a folder with the right content is a link all the same."""
+    (folder / path).rename(folder.parent / path)
+    (folder / path).symlink_to(folder.parent / path, target_is_directory=True)
+    found = find(folder)
+    assert ("V104", path) in found
+    assert not [where for code, where in found if code == "V101"]
+
+
+def test_hard_links_are_files(folder: Path, find: Find) -> None:
+    """How often a file is linked says nothing of its bytes."""
+    os.link(folder / "plan.yaml", folder.parent / "other")
+    assert find(folder) == []
+
+
+def test_names_that_are_no_text(folder: Path, find: Find) -> None:
+    """A name in no encoding is a finding that can be printed."""
+    with open(os.fsencode(folder) + b"/\xff\x1b[2J", "wb"):
+        pass
+    found = check(folder, level="records", anchor=None).report.findings
+    assert [(f.code, f.where) for f in found] == [("V109", "\\udcff\\x1b[2J")]
+    assert find(folder)[0][0] == "V109"
+
+
+def test_a_sparse_file_is_not_read(folder: Path) -> None:
+    """A record of a terabyte is refused by its size."""
+    with (folder / H0).open("r+b") as file:
+        file.truncate(2**40)
+    found: Findings = [(f.code, f.where) for f in check(folder, level="raw", anchor=None).report.findings]
+    assert ("V110", H0) in found
+
+
+def test_unreadable_by_permission(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that the system refuses to open is a finding, with the system's reason."""
+    real = os.open
+
+    def refuse(path: str, flags: int, *args: int, dir_fd: int | None = None) -> int:
+        if path == "build.json":
+            raise PermissionError(13, "Permission denied")
+        return real(path, flags, *args, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refuse)
+    found = check(folder, level="records", anchor=None).report.findings
+    assert ("V104", "build.json", "Permission denied") in [(f.code, f.where, f.got) for f in found]
+
+
+def test_many_findings_are_counted(parts: Parts, judge: Judge) -> None:
+    """Three thousand files without a place: a thousand are listed, the others counted."""
+    parts.extra |= {f"x{number}": b"" for number in range(3000)}
+    checked = judge(forge.seal(parts))
+    assert len(checked.report.findings) == 1001
+    assert checked.report.findings[-1].got == "2000 more findings of this kind"
+
+
+def test_a_check_that_fails_is_a_finding(
+    good_files: Files, judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V999: an error in the verifier never passes evidence, and never is a traceback."""
+
+    @as_check("V101")
+    def broken(_bundle: object) -> object:
+        """V101: broken."""
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(registry, "RECORDS", (*registry.RECORDS, broken))
+    checked = judge(good_files)
+    assert [(f.code, f.got) for f in checked.report.findings] == [("V999", "RecursionError: too deep")]
+    assert checked.exit_code == 2
+
+
+def test_plain_text() -> None:
+    """Nothing that moves a cursor or breaks an encoding is left."""
+    assert plain("a b é") == "a b é"
+    assert plain("\x1b[2J\n\u202e\udcff") == "\\x1b[2J\\n\\u202e\\udcff"
+
+
+def test_a_bundle_that_changes_while_it_is_read(folder: Path) -> None:
+    """Files that vanish after the listing are findings."""
+    evidence = FolderEvidence(folder)
+    (folder / "plan.yaml").unlink()
+    (folder / H0).unlink()
+    found = assess(evidence, Library(), level="records", anchor=None).found
+    assert {(f.code, f.where) for f in found if f.code == "V104"} == {("V104", "plan.yaml"), ("V104", H0)}
