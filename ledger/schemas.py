@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ledger import bundle, claim, lock, plan, record, verdict
+from ledger import bundle, claim, lock, plan, record, reexecution, verdict
 
 MODELS: dict[str, Any] = {
     "plan": plan.Plan,
@@ -21,6 +21,7 @@ MODELS: dict[str, Any] = {
     "manifest-line": bundle.ManifestLine,
     "attempt": bundle.Attempt,
     "report": verdict.Report,
+    "reexecution": reexecution.Reexecution,
 }
 FOLDER = Path(__file__).parent / "schemas"
 

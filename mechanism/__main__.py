@@ -180,6 +180,34 @@ def fixture_import(
     )
 
 
+@cli.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option(
+    "--arithmetic",
+    type=click.Choice(["numpy", "numba"]),
+    default="numpy",
+    show_default=True,
+    help="Who computes.",
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes; default: one per core.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@reported
+def reexecute(bundle: Path, arithmetic: str, jobs: int | None, form: str) -> int:
+    """Compute every distinct trajectory of BUNDLE anew, on the simulated engine, and compare the bits.
+
+    The fixture is built from the recipe in the bundle's plan, or found in the cache. Of a GPU cohort the
+    surfaces are compared: agreement with a model, no evidence of the cohort. Ends with 0 if everything is
+    equal, with 1 if something differs or could not be compared, with 4 if nothing could be computed.
+    """
+    from mechanism.command.reexecute import ReexecuteOptions, usable_cpus
+    from mechanism.command.reexecute import reexecute as command
+
+    asked = ReexecuteOptions(
+        bundle=bundle, arithmetic=arithmetic, jobs=jobs or usable_cpus(), as_json=form == "json"
+    )
+    return command(asked)
+
+
 def main() -> Any:
     """Entry point. Usage errors end with 4, since 2 is a verdict on evidence."""
     try:

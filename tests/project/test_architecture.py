@@ -13,7 +13,19 @@ ROOT = Path(__file__).parents[2]
 #: Two arrows: ledger <- mechanism, ledger <- verifier.
 ALLOWED = {"ledger": set[str](), "mechanism": {"ledger"}, "verifier": {"ledger"}}
 #: Inside mechanism the arrow runs one way too: a room imports those to its right only, and errors.
-ROOMS = ["command", "campaign", "explain", "show", "process", "engine", "plan", "checkpoint", "fixture", "kernel"]
+ROOMS = [
+    "command",
+    "reexecute",
+    "campaign",
+    "explain",
+    "show",
+    "process",
+    "engine",
+    "plan",
+    "checkpoint",
+    "fixture",
+    "kernel",
+]
 
 
 def modules(folder: str) -> list[Path]:

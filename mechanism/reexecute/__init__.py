@@ -1,0 +1,1 @@
+"""Re-execution: a bundle's trajectories computed anew from its plan, and held beside its records."""
