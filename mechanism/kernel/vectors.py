@@ -1,7 +1,7 @@
 """Recompute published vectors and count the elements that differ: loaded arrays in, counts out.
 
-One function per kind of file; ``recompute`` picks it by the file's name. Equal means equal bits, NaN
-patterns included. Opening files is the caller's business.
+One function per kind of file; ``recompute`` picks it by the arrays that a file holds, so that a file may lie
+in any folder. Equal means equal bits, NaN patterns included. Opening files is the caller's business.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mechanism.kernel.configuration import Launch, choose, shared_memory
 from mechanism.kernel.dequantize import Weights
 from mechanism.kernel.devices import Device, registers
 from mechanism.kernel.errors import KernelError
-from mechanism.kernel.gemm import marlin_gemm
+from mechanism.kernel.gemm import Multiply, marlin_gemm
 from mechanism.kernel.layer import moe_layer
 from mechanism.kernel.rounding import Stored, bits16, differing_bits
 from mechanism.kernel.schedule import Schedule
@@ -37,55 +37,72 @@ _DEPTHS = {"m8n8k4": 4, "m16n8k8": 8, "m16n8k16": 16, "chain": 16}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """How one file came out: elements compared, and how many of them differ."""
+    """How one file came out.
+
+    Attributes:
+        name: The file.
+        elements: Elements compared.
+        differing: How many of them differ.
+        first: Where the first one is that differs, with both bit patterns; empty if none does.
+    """
 
     name: str
     elements: int
     differing: int
+    first: str = ""
 
 
-def recompute(name: str, arrays: Arrays) -> Check:
+def recompute(name: str, arrays: Arrays, *, multiply: Multiply = marlin_gemm) -> Check:
     """Recompute one ``.npz`` file.
 
     Args:
-        name: Path of the file relative to the vectors' folder, e.g. ``mma/sm80_f16_m16n8k16.npz``.
+        name: Name of the file; those of instructions and dot products tell architecture, dtype and shape:
+            ``sm80_f16_m16n8k16.npz``, ``sm90_H200_bf16_k16.npz``.
         arrays: Its arrays.
+        multiply: The implementation of the GEMM.
 
     Raises:
-        KernelError: A kind of file that is not known.
+        KernelError: A kind of file that is not known, or that lacks what its kind must hold.
     """
-    folder, _, stem = name.removesuffix(".npz").rpartition("/")
-    if folder in ("mma", "hardware"):
-        return _instruction(name, folder, stem, arrays)
-    if stem == "moe_sum_only":
-        return _final_sums(name, arrays)
-    if "meta" not in arrays:
-        raise KernelError(f"{name}: no kind of vector file that is known here")
-    return _described(name, stem, arrays, json.loads(str(arrays["meta"])))
+    try:
+        if {"A", "B", "C", "D"} <= arrays.keys():
+            return _instruction(name, arrays)
+        if "y_0220_k2" in arrays:
+            return _final_sums(name, arrays)
+        if "meta" in arrays:
+            return _described(name, arrays, json.loads(str(arrays["meta"])), multiply)
+    except (KeyError, IndexError, TypeError, ValueError) as fault:
+        if isinstance(fault, KernelError):
+            raise
+        raise KernelError(f"{name}: lacks something its kind must hold: {fault!r}") from fault
+    raise KernelError(f"{name}: expected a kind of vector file that is known, got the arrays {sorted(arrays)}")
 
 
-def _instruction(name: str, folder: str, stem: str, arrays: Arrays) -> Check:
-    if folder == "mma":
-        arch, dtype, shape = stem.split("_")[:3]
-        return _mma(name, arrays, arch, dtype, _DEPTHS[shape])
-    arch, _, dtype, depth = stem.split("_")
+def _instruction(name: str, arrays: Arrays) -> Check:
+    """One instruction or a chain (rank 3), or dot products of one step that a GPU returned (rank 2)."""
+    parts = name.rpartition("/")[2].removesuffix(".npz").split("_")
+    arch = parts[0].removeprefix("sm")
+    dtype = next(_DTYPES[part] for part in parts if part in _DTYPES)
+    if arrays["A"].ndim == 3:
+        k = next(depth for part, depth in _DEPTHS.items() if part in parts)
+        return _mma(name, arrays, arch, dtype, k)
     wide = {
         "A": arrays["A"][:, np.newaxis, :],
         "B": arrays["B"][:, :, np.newaxis],
         "C": arrays["C"][:, np.newaxis, np.newaxis],
         "D": arrays["D"][:, np.newaxis, np.newaxis],
     }
-    return _mma(name, wide, arch, dtype, int(depth.removeprefix("k")))
+    return _mma(name, wide, arch, dtype, arrays["A"].shape[1])
 
 
-def _described(name: str, stem: str, arrays: Arrays, meta: Mapping[str, Any]) -> Check:
-    if stem.startswith("layer_"):
-        return _layer(name, arrays, meta)
-    if stem.startswith("paper_"):
-        return paper(name, arrays, meta, paper_weights(meta, set(arrays["expert_ids"].tolist())))
+def _described(name: str, arrays: Arrays, meta: Mapping[str, Any], multiply: Multiply) -> Check:
+    if "hidden" in arrays:
+        return _layer(name, arrays, meta, multiply)
+    if "sample_c" in arrays:
+        return paper(name, arrays, meta, paper_weights(meta, set(arrays["expert_ids"].tolist())), multiply)
     if meta["use_atomic_add"]:
         return _atomic(name, arrays, meta)
-    got = _gemm(arrays, meta, _weights(arrays))
+    got = _gemm(arrays, meta, _weights(arrays), multiply)
     return _compared(name, got, arrays["c_bits" if "c_bits" in arrays else "c"])
 
 
@@ -100,7 +117,7 @@ def schedule(name: str, document: Mapping[str, Any]) -> Check:
         padded_blocks=document["num_m_blocks"],
         group=document["group_size"],
     )
-    differing = 0
+    wrong = []
     for want in document["tiles"]:
         place = (want["m_block"], want["n_tile"])
         slices = [
@@ -112,14 +129,15 @@ def schedule(name: str, document: Mapping[str, Any]) -> Check:
             "lock": plan.lock(*place),
             "slices": [{**part, "reduce_order": order} for order, part in enumerate(slices)],
         }
-        differing += any(want[key] != value for key, value in got.items())
-    differing += abs(plan.tiles - len(document["tiles"]))
-    return Check(name=name, elements=plan.tiles, differing=differing)
+        wrong += [f"tile {place}: {key}: expected {want[key]}, got {value}" for key, value in got.items() if want[key] != value][:1]
+    if plan.tiles != len(document["tiles"]):
+        wrong.append(f"tiles: expected {len(document['tiles'])}, got {plan.tiles}")
+    return Check(name=name, elements=plan.tiles, differing=len(wrong), first=wrong[0] if wrong else "")
 
 
 def launch_configurations(name: str, document: Mapping[str, Any]) -> Check:
     """Recompute ``launch_configs.json``: register counts and choices of the host code."""
-    differing = 0
+    wrong = []
     for family, rows in document["register_counts"].items():
         for row in rows:
             got = registers(
@@ -130,11 +148,13 @@ def launch_configurations(name: str, document: Mapping[str, Any]) -> Check:
                 tile_n=row["thread_n"],
                 group=row["group_size"],
             )
-            differing += got != row["registers"]
-    for row in document["choices"]:
-        differing += not _same_choice(row, document["devices"][row["device"]])
+            if got != row["registers"]:
+                wrong.append(f"registers of {family} {row}: got {got}")
+    devices = document["devices"]
+    wrong += [f"choice {row}" for row in document["choices"] if not _same_choice(row, devices[row["device"]])]
     counted = sum(len(rows) for rows in document["register_counts"].values())
-    return Check(name=name, elements=counted + len(document["choices"]), differing=differing)
+    first = wrong[0] if wrong else ""
+    return Check(name=name, elements=counted + len(document["choices"]), differing=len(wrong), first=first)
 
 
 def paper_weights(meta: Mapping[str, Any], experts: set[int]) -> Weights:
@@ -158,15 +178,22 @@ def paper_weights(meta: Mapping[str, Any], experts: set[int]) -> Weights:
     return Weights(qweight=qweight, scales=scales, qzeros=qzeros)
 
 
-def paper(name: str, arrays: Arrays, meta: Mapping[str, Any], weights: Weights) -> Check:
+def paper(
+    name: str, arrays: Arrays, meta: Mapping[str, Any], weights: Weights, multiply: Multiply = marlin_gemm
+) -> Check:
     """Recompute a large file: its 512 sampled elements, and each row by its sha256."""
-    got = _gemm(arrays, meta, weights)
-    samples = got[arrays["sample_rows"], arrays["sample_cols"]]
-    differing = len(differing_bits(samples, arrays["sample_c"]))
+    got = _gemm(arrays, meta, weights, multiply)
+    sampled = _compared(name, got[arrays["sample_rows"], arrays["sample_cols"]], arrays["sample_c"])
     rows = [hashlib.sha256(row.tobytes()).hexdigest() for row in got]
-    differing += sum(a != b for a, b in zip(rows, meta["row_sha256"], strict=True))
-    differing += hashlib.sha256(got.tobytes()).hexdigest() != meta["sha256"]["c"]
-    return Check(name=name, elements=len(samples) + len(rows) + 1, differing=differing)
+    wrong = [f"row {row}: sha256" for row, pair in enumerate(zip(rows, meta["row_sha256"], strict=True)) if pair[0] != pair[1]]
+    if hashlib.sha256(got.tobytes()).hexdigest() != meta["sha256"]["c"]:
+        wrong.append("sha256 of the whole output")
+    return Check(
+        name=name,
+        elements=sampled.elements + len(rows) + 1,
+        differing=sampled.differing + len(wrong),
+        first=sampled.first or (wrong[0] if wrong else ""),
+    )
 
 
 def _packed(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
@@ -216,9 +243,9 @@ def _operands(arrays: Arrays, meta: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gemm(arrays: Arrays, meta: Mapping[str, Any], weights: Weights) -> Stored:
+def _gemm(arrays: Arrays, meta: Mapping[str, Any], weights: Weights, multiply: Multiply) -> Stored:
     given = _operands(arrays, meta)
-    return marlin_gemm(weights=weights, fp32_reduce=meta["use_fp32_reduce"], **given).output
+    return multiply(weights=weights, fp32_reduce=meta["use_fp32_reduce"], **given).output
 
 
 def _atomic(name: str, arrays: Arrays, meta: Mapping[str, Any]) -> Check:
@@ -229,50 +256,72 @@ def _atomic(name: str, arrays: Arrays, meta: Mapping[str, Any]) -> Check:
     same = (got.bits.shape == want.shape) and (got.bits == want).all(axis=0) & (
         got.count == arrays["c_set_size"]
     )
-    return Check(name=name, elements=want[0].size, differing=want[0].size - int(np.sum(same)))
+    differing = np.flatnonzero(~np.broadcast_to(same, want.shape[1:]))
+    first = f"flat element {differing[0]}: set of outcomes" if differing.size else ""
+    return Check(name=name, elements=want[0].size, differing=len(differing), first=first)
 
 
-def _layer(name: str, arrays: Arrays, meta: Mapping[str, Any]) -> Check:
-    elements = differing = 0
+def _layer(name: str, arrays: Arrays, meta: Mapping[str, Any], multiply: Multiply) -> Check:
+    checks = []
     for which in ("stable", "swap"):
         run = moe_layer(
             arrays["hidden"],
             _weights(arrays, "w13_"),
             _weights(arrays, "w2_"),
             arrays["topk_weights"],
-            _alignment(arrays, arrays["topk_ids"].size, 8, f"sorted_token_ids_{which}"),
+            _alignment(arrays, arrays["topk_ids"].size, meta["moe_block_size"], f"sorted_token_ids_{which}"),
             launch_w13=_launch(meta),
             launch_w2=_launch(meta),
             arch=ARCHITECTURES[meta["mma_model"]],
+            kernel=f"vllm=={meta['vllm']}",
+            multiply=multiply,
         )
-        for surface in ("w13", "activation", "w2", "output"):
-            check = _compared(name, getattr(run, surface), arrays[f"{surface}_{which}"])
-            elements += check.elements
-            differing += check.differing
-    return Check(name=name, elements=elements, differing=differing)
+        checks += [
+            _compared(f"{surface}_{which}", getattr(run, surface), arrays[f"{surface}_{which}"])
+            for surface in ("w13", "activation", "w2", "output")
+        ]
+    return _joined(name, checks)
 
 
 def _final_sums(name: str, arrays: Arrays) -> Check:
-    elements = differing = 0
-    for top_k in range(2, 10):
+    """Keys y_<version>_k<top_k>; 0220 is vllm 0.22.0."""
+    checks = []
+    for key in sorted(key for key in arrays if key.startswith("y_")):
+        _, build, width = key.split("_")
+        top_k = int(width.removeprefix("k"))
         terms = arrays[f"x_k{top_k}"]
         rows = np.ascontiguousarray(terms).reshape(-1, terms.shape[2])
-        for key, kernel in (("0220", "vllm==0.22.0"), ("0290", "vllm==0.29.0")):
-            want = arrays[f"y_{key}_k{top_k}"]
-            elements += want.size
-            differing += len(differing_bits(moe_sum(rows, top_k=top_k, kernel=kernel), want))
-    return Check(name=name, elements=elements, differing=differing)
+        kernel = f"vllm=={int(build[:2])}.{int(build[2:-1])}.{build[-1]}"
+        checks.append(_compared(key, moe_sum(rows, top_k=top_k, kernel=kernel), arrays[key]))
+    return _joined(name, checks)
 
 
 def _mma(name: str, arrays: Arrays, arch: str, dtype: str, k: int) -> Check:
-    sm = f"sm_{arch.removeprefix('sm')}"
-    got = mma(arrays["A"], arrays["B"], arrays["C"], arch=sm, dtype=_DTYPES[dtype], k=k)
-    return Check(name=name, elements=got.size, differing=len(differing_bits(got, arrays["D"])))
+    got = mma(arrays["A"], arrays["B"], arrays["C"], arch=f"sm_{arch}", dtype=dtype, k=k)
+    return _compared(name, got, arrays["D"])
 
 
-def _compared(name: str, got: Stored, want: npt.NDArray[Any]) -> Check:
-    differing = len(differing_bits(bits16(got), bits16(want)))
-    return Check(name=name, elements=want.size, differing=differing)
+def _compared(name: str, got: npt.NDArray[Any], want: npt.NDArray[Any]) -> Check:
+    """Bits against bits; ``want`` may be fp16 values or the bit patterns of any format."""
+    width = f"u{want.dtype.itemsize}"
+    left, right = np.ascontiguousarray(got).view(width), np.ascontiguousarray(want).view(width)
+    differing = differing_bits(left, right)
+    first = ""
+    if len(differing):
+        place = tuple(int(index) for index in np.unravel_index(differing[0], right.shape))
+        digits = 2 * want.dtype.itemsize
+        first = f"{name} {list(place)}: expected 0x{right[place]:0{digits}x}, got 0x{left[place]:0{digits}x}"
+    return Check(name=name, elements=want.size, differing=len(differing), first=first)
+
+
+def _joined(name: str, checks: list[Check]) -> Check:
+    """Several comparisons of one file as one."""
+    return Check(
+        name=name,
+        elements=sum(check.elements for check in checks),
+        differing=sum(check.differing for check in checks),
+        first=next((check.first for check in checks if check.first), ""),
+    )
 
 
 def _same_choice(row: Mapping[str, Any], limits: Mapping[str, Any]) -> bool:

@@ -1,17 +1,34 @@
-"""Small problems with everything in them, drawn from a seed."""
+"""Small problems with everything in them, drawn from a seed; and where the vectors are."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from hypothesis import settings
 
 from mechanism.kernel.alignment import Alignment, stable
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights
 from mechanism.kernel.rounding import Stored, bits16, narrow
 
+few = settings(max_examples=40, deadline=None)  # the suite stays short; deadlines are about load
+COMMITTED = Path(__file__).parent / "vectors"
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # column held by each nibble
+
+
+def folder() -> Path:
+    """The whole published set if MECHANISM_VECTORS names it, else the committed choice."""
+    named = os.environ.get("MECHANISM_VECTORS")
+    return Path(named) if named else COMMITTED
+
+
+def arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """All arrays of one file."""
+    with np.load(path) as held:
+        return {key: held[key] for key in held.files}
 
 
 def pack(codes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

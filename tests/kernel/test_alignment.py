@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from mechanism.kernel import alignment as al
 from mechanism.kernel.alignment import Alignment
 from mechanism.kernel.errors import AlignmentError
+from tests.kernel.kernel_setup import few
 
 EXAMPLE = ((2, 0), (2, 3))
 
@@ -19,6 +20,7 @@ def routings(draw: st.DrawFn, *, experts: int = 70) -> tuple[tuple[int, ...], ..
     return tuple(tuple(draw(st.permutations(range(few)))[:top_k]) for _ in range(draw(st.integers(1, 12))))
 
 
+@few
 @given(topk_ids=routings(), data=st.data(), block=st.sampled_from(al.BLOCK_SIZES))
 def test_every_arrival_order_gives_a_legal_alignment(
     topk_ids: tuple[tuple[int, ...], ...], data: st.DataObject, block: int
@@ -32,6 +34,7 @@ def test_every_arrival_order_gives_a_legal_alignment(
     assert (difference.expert_ids, difference.padded, difference.multiset_equal) == (0, 0, True)
 
 
+@few
 @given(topk_ids=routings(), block=st.sampled_from(al.BLOCK_SIZES))
 def test_index_order_is_the_stable_order(topk_ids: tuple[tuple[int, ...], ...], block: int) -> None:
     """Atomics in index order leave each expert's routes ascending."""
@@ -97,7 +100,7 @@ def test_exchange_across_experts_is_refused() -> None:
     """The message names both experts."""
     got = al.align(EXAMPLE, experts=4, block_size_m=8)
     with pytest.raises(
-        AlignmentError, match="^exchange of routes 0 and 1: expected one expert, got 2 and 0$"
+        AlignmentError, match=r"^exchange of routes 0 and 1: expected one expert, got 2 and 0$"
     ):
         al.exchange(got, 0, 1)
 
@@ -170,16 +173,16 @@ def test_dropped_routes_have_no_slot() -> None:
     local[3] = 5
     mapped = al.align(((3, 4), (4, 3)), experts=70, block_size_m=8, arrival=range(4), expert_map=local)
     assert al.membership(mapped) == ((5, frozenset({0, 3})),)
-    with pytest.raises(AlignmentError, match="^route 1: no slot holds it; it was dropped$"):
+    with pytest.raises(AlignmentError, match=r"^route 1: no slot holds it; it was dropped$"):
         al.block_of(mapped, 1)
 
 
 def test_undefined_ids_are_refused() -> None:
     """Memory out of bounds is not simulated."""
-    with pytest.raises(AlignmentError, match="^route 1: expert -1 is out of bounds memory in vllm==0.22.0$"):
+    with pytest.raises(AlignmentError, match=r"^route 1: expert -1 is out of bounds memory in vllm==0.22.0$"):
         al.align(((0, -1),), experts=70, block_size_m=8, arrival=range(2))
     with pytest.raises(
-        AlignmentError, match="^route 0: expert 9 of 4 is out of bounds memory in the small-batch"
+        AlignmentError, match=r"^route 0: expert 9 of 4 is out of bounds memory in the small-batch"
     ):
         al.align(((9, 1),), experts=4, block_size_m=8)
     dropped = al.align(((0, -1),), experts=70, block_size_m=8, arrival=range(2), kernel="vllm==0.29.0")
@@ -189,10 +192,12 @@ def test_undefined_ids_are_refused() -> None:
 def test_arrival_belongs_to_the_variant_with_atomics() -> None:
     """Refused where it would change nothing, demanded where it decides."""
     with pytest.raises(
-        AlignmentError, match="^arrival order given, but 4 routes to 4 experts take the small"
+        AlignmentError, match=r"^arrival order given, but 4 routes to 4 experts take the small"
     ):
         al.align(EXAMPLE, experts=4, block_size_m=8, arrival=range(4))
-    with pytest.raises(AlignmentError, match="^arrival order missing: 4 routes to 65 experts take the large"):
+    with pytest.raises(
+        AlignmentError, match=r"^arrival order missing: 4 routes to 65 experts take the large"
+    ):
         al.align(EXAMPLE, experts=65, block_size_m=8)
 
 

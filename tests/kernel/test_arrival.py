@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from mechanism.kernel import arrival
 from mechanism.kernel.errors import AlignmentError
+from tests.kernel.kernel_setup import few
 
 
+@few
 @given(routes=st.integers(0, 200), seed=st.integers())
 def test_every_order_is_a_permutation(routes: int, seed: int) -> None:
     """Whichever way it was made."""
@@ -31,6 +33,7 @@ def test_warps_come_whole_with_ascending_lanes() -> None:
     assert arrival.warp_order(70, (2, 0, 1)) == (*range(64, 70), *range(32), *range(32, 64))
 
 
+@few
 @given(data=st.data(), routes=st.integers(1, 100))
 def test_whole_warps_never_need_the_lane_assumption(data: st.DataObject, routes: int) -> None:
     """Lanes ascend inside a warp, whatever the experts."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mechanism.kernel.errors import ScheduleError
 from mechanism.kernel.schedule import Schedule, Slice
+from tests.kernel.kernel_setup import few
 
 
 @st.composite
@@ -58,6 +59,7 @@ def literal(s: Schedule) -> dict[tuple[int, int], list[tuple[Slice, int, int]]]:
     return done
 
 
+@few
 @given(schedule=schedules())
 def test_closed_form_is_the_kernels_control_flow(schedule: Schedule) -> None:
     """Same slices by the same CTAs, same slice counts and indices."""
@@ -70,6 +72,7 @@ def test_closed_form_is_the_kernels_control_flow(schedule: Schedule) -> None:
         assert [index for _, index, _ in got] == list(range(len(got)))[::-1]
 
 
+@few
 @given(schedule=schedules() | schedules(kernel="vllm==0.11.0"))
 def test_every_tile_is_owned_once(schedule: Schedule) -> None:
     """Slices of a tile join without gap or overlap, and no CTA owns two of them."""
@@ -83,6 +86,7 @@ def test_every_tile_is_owned_once(schedule: Schedule) -> None:
         assert tile.slices == schedule.slices(tile.block, tile.column_tile)
 
 
+@few
 @given(schedule=schedules())
 def test_locks_of_split_tiles_are_their_own(schedule: Schedule) -> None:
     """One lock and scratch slot each, below the grid size."""
@@ -91,12 +95,14 @@ def test_locks_of_split_tiles_are_their_own(schedule: Schedule) -> None:
     assert all(lock is not None and 0 <= lock < schedule.grid for lock in locks)
 
 
+@few
 @given(schedule=schedules())
 def test_single_slice_rule(schedule: Schedule) -> None:
     """The closed rule of 5.6 says what enumeration finds."""
     assert schedule.single_slice == all(tile.schedule_class == "direct" for tile in schedule)
 
 
+@few
 @given(schedule=schedules())
 def test_slices_start_at_groups(schedule: Schedule) -> None:
     """Where a group holds whole k-tiles, no slice begins inside one."""
@@ -180,7 +186,7 @@ def test_stream_k_of_0_11_0(grid: int, iters: int, counts: dict[int, int]) -> No
     schedule = w13(grid, kernel="vllm==0.11.0")
     assert (schedule.rounds, schedule.iters) == (0, iters)
     assert _counts(schedule) == counts
-    with pytest.raises(ScheduleError, match="^the lock numbering of vllm==0.11.0 is not known$"):
+    with pytest.raises(ScheduleError, match=r"^the lock numbering of vllm==0.11.0 is not known$"):
         schedule.lock(0, 0)
 
 

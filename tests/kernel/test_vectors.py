@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from conftest import COMMITTED, arrays, folder
 
 from mechanism.kernel import vectors
 from mechanism.kernel.errors import KernelError
+from tests.kernel.kernel_setup import COMMITTED, arrays, folder
 
 FILES = sorted(
     path.relative_to(folder()).as_posix()
@@ -64,5 +64,5 @@ def test_a_changed_vector_is_noticed() -> None:
 
 def test_unknown_kind_of_file_is_refused() -> None:
     """A file without meta data is not silently counted as equal."""
-    with pytest.raises(KernelError, match="odd.npz: no kind of vector file that is known here"):
+    with pytest.raises(KernelError, match=r"odd.npz: no kind of vector file that is known here"):
         vectors.recompute("odd.npz", {})
