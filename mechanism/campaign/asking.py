@@ -9,12 +9,13 @@ from ledger.plan import Plan
 from ledger.record import RoutingFile
 from mechanism.campaign.injection import injected
 from mechanism.campaign.order import path_of
+from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.errors import CampaignError
 from mechanism.kernel.alignment import block_size_m, variant
 from mechanism.kernel.arrival import relies_on_lane_order
 from mechanism.plan.geometry import arrival_order
 from mechanism.process import files
-from mechanism.process.request import CellRequest, LaunchRequest, Shape
+from mechanism.process.request import CellRequest
 from mechanism.process.symbols import Symbols
 
 

@@ -1,7 +1,7 @@
 """The software identity of a cohort: what computed the bits, file by file. Content of `build.json`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import rfc8785
 
 from ledger.canonical import sha256
 from mechanism.engine.protocol import Engine
-from mechanism.process.request import CellRequest
 
 _ROOT = Path(__file__).resolve().parents[2]
 #: Rooms whose code decides what is computed, captured or digested.
@@ -17,16 +16,19 @@ _ROOMS = ("mechanism/engine", "mechanism/fixture", "mechanism/kernel", "mechanis
 _FILES = ("ledger/canonical.py", "mechanism/errors.py")
 
 
-def build_file(engine: Engine, request: CellRequest) -> dict[str, Any]:
-    """A `ledger.record.BuildFile` as plain data, made by the very process that computes."""
+def build_file(engine: Engine, *, kernel: str, device: Mapping[str, str | int]) -> dict[str, Any]:
+    """A `ledger.record.BuildFile` as plain data, made by the very process that computes.
+
+    `kernel` and `device` are those the plan pins.
+    """
     own = engine.identity()
     return {
         "schema_version": 1,
         "evidence": own.evidence,
         "engine": engine.name,
-        "kernel": request.kernel,
+        "kernel": kernel,
         "arithmetic": own.arithmetic,
-        "device": dict(request.device),
+        "device": dict(device),
         "driver": own.driver,
         "versions": {
             "python": f"{sys.implementation.name} {sys.version.split()[0]}",

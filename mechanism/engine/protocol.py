@@ -1,7 +1,7 @@
 """What every engine is: a layer and a treatment in, surfaces and what was really done out.
 
 An engine is asked for a treatment and reports what it delivered; whether the two agree is decided by the
-caller (`mechanism.process.delivery`), never by the engine.
+caller (`delivery` in mechanism/process), never by the engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol
 
 import numpy.typing as npt
 
+from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.kernel.alignment import Alignment
-from mechanism.process.request import LaunchRequest, Shape
 
 Array = npt.NDArray[Any]
 

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mechanism.engine.asked import LaunchRequest
 from mechanism.engine.protocol import Constructed, ExecutedGemm, Identity, Layer, Result, Treatment
 from mechanism.errors import EngineError
 from mechanism.kernel import alignment, arrival
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights
 from mechanism.kernel.layer import LayerRun, moe_layer
-from mechanism.process.request import LaunchRequest
 
 SYMBOL = "simulated:moe_wna16_marlin_gemm"
 

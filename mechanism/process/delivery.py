@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ledger.canonical import sha256
+from mechanism.engine.asked import LaunchRequest
 from mechanism.engine.protocol import ExecutedGemm, Layer, Result, Treatment
 from mechanism.errors import CellError
 from mechanism.kernel.schedule import Schedule
 from mechanism.process.documents import alignment_bytes
-from mechanism.process.request import LaunchRequest
 
 _STORED = {"float16": np.dtype("float16"), "bfloat16": np.dtype("uint16")}
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ledger.canonical import CanonicalError, parse_canonical, sha256
+from mechanism.engine.asked import Shape
 from mechanism.errors import CellError
 from mechanism.kernel.alignment import Alignment, buffer_lengths, faults
-from mechanism.process.request import Shape
 
 _KEYS = {
     "schema_version",

@@ -59,7 +59,7 @@ def run_cell(request: CellRequest, engine: Engine) -> None:
     captured = _capture(request, result)
     markers.mark("captured")
     staging = Path(request.staging)
-    build = canonical(build_file(engine, request))
+    build = canonical(build_file(engine, kernel=request.kernel, device=request.device))
     files.write_once(staging / BUILD, build)
     facts = documents.process_facts(Symbols(pairs=request.symbols), request.nonce)
     markers.mark("recorded")

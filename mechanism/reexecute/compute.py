@@ -18,7 +18,7 @@ from mechanism.fixture.store import verify
 from mechanism.kernel.errors import KernelError
 from mechanism.process import documents
 from mechanism.process.injected import require_legal
-from mechanism.process.request import LaunchRequest, Shape
+from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.reexecute.treatments import Treatment
 
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from mechanism.engine import identity
+from mechanism.engine.asked import LaunchRequest
 from mechanism.engine.protocol import Constructed, ExecutedGemm, Identity, Layer, Result, Treatment
 from mechanism.engine.simulated import SimulatedEngine
 from mechanism.kernel.alignment import stable
 from mechanism.kernel.schedule import Schedule
 from mechanism.process import child, files
-from mechanism.process.request import CellRequest, LaunchRequest, read_request
+from mechanism.process.request import CellRequest, read_request
 from tests.process.bad_child import misbehave
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from ledger.plan import ExplicitArrival, IndexArrival, SeededArrival, WarpArrival
 from mechanism.engine import identity
+from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.engine.names import ENGINES, require_engine
 from mechanism.engine.open import open_engine
 from mechanism.engine.protocol import Layer, Treatment
@@ -19,7 +20,6 @@ from mechanism.fixture.store import verify
 from mechanism.plan import geometry
 from mechanism.plan.document import load_plan
 from mechanism.process.delivery import require_delivered
-from mechanism.process.request import LaunchRequest, Shape
 from tests.campaign.campaign_setup import PHASES, plan_text
 
 SURFACES = ("w13", "activation", "w2", "output")

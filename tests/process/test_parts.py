@@ -14,13 +14,14 @@ import pytest
 from safetensors.numpy import load
 
 from ledger.canonical import canonical, sha256
+from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.errors import CellError
 from mechanism.kernel.alignment import Alignment, align
 from mechanism.process import documents, exits, files
 from mechanism.process.child import main
 from mechanism.process.compiled import compile_sources
 from mechanism.process.injected import read_injection, require_legal
-from mechanism.process.request import CellRequest, LaunchRequest, Shape, read_request
+from mechanism.process.request import CellRequest, read_request
 from mechanism.process.symbols import symbols
 
 KERNEL = "vllm==0.22.0"
@@ -137,9 +138,9 @@ def test_illegal_alignment_is_refused() -> None:
 
 def test_longest_path_is_hidden_first() -> None:
     known = symbols(
-        [("/home/ann", "$HOME"), ("/home/ann/runs/a", "$BUNDLE"), ("/home/ann", "$HERE"), ("/usr", "$P")]
+        [("/srv/ann", "$HOME"), ("/srv/ann/runs/a", "$BUNDLE"), ("/srv/ann", "$HERE"), ("/usr", "$P")]
     )
-    assert known.hide("/home/ann/runs/a/x /home/ann/y /usr/z") == "$BUNDLE/x $HOME/y /usr/z"
+    assert known.hide("/srv/ann/runs/a/x /srv/ann/y /usr/z") == "$BUNDLE/x $HOME/y /usr/z"
 
 
 def test_file_is_written_once_and_whole(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from mechanism.fixture.place import folder_of
 from mechanism.fixture.store import verify
 from mechanism.plan.geometry import block_size_m
 from mechanism.process import documents
-from mechanism.process.request import LaunchRequest, Shape
+from mechanism.engine.asked import LaunchRequest, Shape
 from tests.campaign.campaign_setup import PHASES, plan_text
 from tests.verifier import forge
 from tests.verifier.forge import Parts

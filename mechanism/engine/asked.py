@@ -1,0 +1,28 @@
+"""What an engine is asked for, in numbers alone: the runner writes these, and it has no numpy."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaunchRequest:
+    """One GEMM launch to deliver; `grid` is the cell's, in CTAs."""
+
+    name: str
+    tile_k: int
+    tile_n: int
+    threads: int
+    grid: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """The layer's sizes. `block_size_m`: rows of a padded block."""
+
+    tokens: int
+    experts: int
+    top_k: int
+    hidden: int
+    intermediate: int
+    group_size: int
+    dtype: str
+    block_size_m: int
