@@ -125,6 +125,33 @@ def explain(form: str, **asked: Any) -> int:
     return explain_command(ExplainOptions(as_json=form == "json", **asked))
 
 
+@cli.command()
+@click.argument("cell")
+@click.option("--row", type=click.IntRange(min=0), required=True, help="Route; for output, token.")
+@click.option("--column", type=click.IntRange(min=0), required=True, help="Column of the surface.")
+@click.option(
+    "--surface",
+    type=click.Choice(["w13", "activation", "w2", "output"]),
+    default="w13",
+    show_default=True,
+    help="Which captured tensor.",
+)
+@click.option("--plan", type=click.Path(path_type=Path), help="Default: plans/route_block.yaml.")
+@click.option("--bundle", type=click.Path(path_type=Path), help="Trace what a bundle recorded instead.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@reported
+def trace(form: str, **asked: Any) -> int:
+    """The story of one element: block, CTAs, slices, warp rows, every rounding, under two histories.
+
+    CELL is [phase.]cell[.history[.replicate]], or that behind a bundle's folder: runs/route-block/native.H0.
+    Ends with 1 if a capture in the bundle has other bits than the trace.
+    """
+    from mechanism.command.trace import TraceOptions
+    from mechanism.command.trace import trace as command
+
+    return command(TraceOptions(as_json=form == "json", **asked))
+
+
 @cli.group()
 def fixture() -> None:
     """Build fixtures: one MoE layer of packed AWQ weights, hidden states and a routing."""
@@ -206,6 +233,42 @@ def reexecute(bundle: Path, arithmetic: str, jobs: int | None, form: str) -> int
         bundle=bundle, arithmetic=arithmetic, jobs=jobs or usable_cpus(), as_json=form == "json"
     )
     return command(asked)
+
+
+@cli.group()
+def vectors() -> None:
+    """Golden vectors: inputs and outputs whose bits are known."""
+
+
+@vectors.command("check")
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--arithmetic",
+    type=click.Choice(["numpy", "numba"]),
+    default="numpy",
+    show_default=True,
+    help="Who computes.",
+)
+@reported
+def vectors_check(folders: tuple[Path, ...], arithmetic: str) -> int:
+    """Recompute every vector file under DIR with the simulated engine and compare the bits.
+
+    Prints a line for each file that differs and last how many are bit-identical. Ends with 0 if all are, with
+    1 if one differs, with 4 for an empty folder, an unknown kind or an unreadable file.
+    """
+    from mechanism.command.vectors import check_vectors as command
+
+    return command(folders, arithmetic=arithmetic)
+
+
+@cli.command()
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@reported
+def assumptions(form: str) -> int:
+    """Print what the specification could not settle, and how a GPU would settle it."""
+    from mechanism.command.assumptions import assumptions as command
+
+    return command(as_json=form == "json")
 
 
 def main() -> Any:

@@ -20,7 +20,7 @@ INCOMPLETE = 5
 TABLE = """\b
 Exit codes:
   0    done; for run: every checked claim is supported
-  1    run: a claim is refuted; reexecute: something differs, or could not be compared
+  1    run: a claim is refuted; reexecute, vectors check: something differs, or could not be compared
   2    run only: evidence is malformed or ambiguous
   3    run only: evidence is missing or was not run
   4    refused: bad usage, plan, lock, fixture or folder; nothing was run

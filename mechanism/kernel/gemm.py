@@ -5,7 +5,7 @@ Only valid rows are computed: padding rows never influence them (9.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,10 @@ class Gemm:
     output: Stored
     executed: Executed
     unwritten: tuple[int, ...]
+
+
+Multiply = Callable[..., Gemm]
+"""An implementation of the GEMM: called like ``marlin_gemm``, with the same bits."""
 
 
 def schedule_of(

@@ -16,7 +16,7 @@ from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, as_loaded
 from mechanism.kernel.devices import rests_on_driver_counts
 from mechanism.kernel.errors import AlignmentError, ShapeError
-from mechanism.kernel.gemm import Executed, marlin_gemm
+from mechanism.kernel.gemm import Executed, Multiply, marlin_gemm
 from mechanism.kernel.rounding import Stored, widen
 from mechanism.kernel.shapes import require_layer
 
@@ -61,6 +61,7 @@ def moe_layer(  # noqa: PLR0913 - one forward pass and where it runs, named at e
     kernel: str = versions.DEFAULT,
     expert_map: bool = False,
     measured_silu: Mapping[int, int] | None = None,
+    multiply: Multiply = marlin_gemm,
 ) -> LayerRun:
     """One forward pass, bit for bit.
 
@@ -76,6 +77,7 @@ def moe_layer(  # noqa: PLR0913 - one forward pass and where it runs, named at e
         kernel: Build, as in ``versions``.
         expert_map: Whether the call has one: dropped routes then contribute +0.
         measured_silu: silu results of one device by gate bits (U2).
+        multiply: The implementation of the GEMM.
 
     Raises:
         ShapeError: Sizes that do not fit together, or that do not take the Marlin path.
@@ -85,13 +87,13 @@ def moe_layer(  # noqa: PLR0913 - one forward pass and where it runs, named at e
     top_k = topk_weights.shape[1]
     loaded13 = as_loaded(w13, group_size=w13.k // w13.scales.shape[1], intermediate=w2.k)
     loaded2 = as_loaded(w2, group_size=w13.k // w13.scales.shape[1], intermediate=w2.k)
-    first = marlin_gemm(hidden, loaded13, alignment, launch_w13, top_k=top_k, arch=arch, kernel=kernel)
+    first = multiply(hidden, loaded13, alignment, launch_w13, top_k=top_k, arch=arch, kernel=kernel)
     if first.unwritten and not expert_map:
         raise AlignmentError(
             f"routes {list(first.unwritten)} have no slot: without an expert map their rows are stale memory"
         )
     middle = silu_and_mul(first.output, dtype=w13.dtype, kernel=kernel, measured=measured_silu)
-    second = marlin_gemm(
+    second = multiply(
         middle.output,
         loaded2,
         alignment,

@@ -24,7 +24,7 @@ from mechanism.kernel.devices import Device, registers
 from mechanism.kernel.errors import KernelError
 from mechanism.kernel.gemm import Multiply, marlin_gemm
 from mechanism.kernel.layer import moe_layer
-from mechanism.kernel.rounding import Stored, bits16, differing_bits
+from mechanism.kernel.rounding import Stored, differing_bits
 from mechanism.kernel.schedule import Schedule
 from mechanism.kernel.tensor_core import mma
 
@@ -75,7 +75,9 @@ def recompute(name: str, arrays: Arrays, *, multiply: Multiply = marlin_gemm) ->
         if isinstance(fault, KernelError):
             raise
         raise KernelError(f"{name}: lacks something its kind must hold: {fault!r}") from fault
-    raise KernelError(f"{name}: expected a kind of vector file that is known, got the arrays {sorted(arrays)}")
+    raise KernelError(
+        f"{name}: expected a kind of vector file that is known, got the arrays {sorted(arrays)}"
+    )
 
 
 def _instruction(name: str, arrays: Arrays) -> Check:
@@ -106,6 +108,22 @@ def _described(name: str, arrays: Arrays, meta: Mapping[str, Any], multiply: Mul
     return _compared(name, got, arrays["c_bits" if "c_bits" in arrays else "c"])
 
 
+def document(name: str, value: Mapping[str, Any]) -> Check:
+    """Recompute one ``.json`` file: a schedule or launch configurations.
+
+    Raises:
+        KernelError: A kind of file that is not known, or that lacks what its kind must hold.
+    """
+    try:
+        if "tiles" in value:
+            return schedule(name, value)
+        if "choices" in value:
+            return launch_configurations(name, value)
+    except (KeyError, IndexError, TypeError) as fault:
+        raise KernelError(f"{name}: lacks something its kind must hold: {fault!r}") from fault
+    raise KernelError(f"{name}: expected a schedule or launch configurations, got the keys {sorted(value)}")
+
+
 def schedule(name: str, document: Mapping[str, Any]) -> Check:
     """Recompute one ``schedule_*.json``: slices, part and lock of every tile."""
     plan = Schedule(
@@ -129,7 +147,11 @@ def schedule(name: str, document: Mapping[str, Any]) -> Check:
             "lock": plan.lock(*place),
             "slices": [{**part, "reduce_order": order} for order, part in enumerate(slices)],
         }
-        wrong += [f"tile {place}: {key}: expected {want[key]}, got {value}" for key, value in got.items() if want[key] != value][:1]
+        wrong += [
+            f"tile {place}: {key}: expected {want[key]}, got {value}"
+            for key, value in got.items()
+            if want[key] != value
+        ][:1]
     if plan.tiles != len(document["tiles"]):
         wrong.append(f"tiles: expected {len(document['tiles'])}, got {plan.tiles}")
     return Check(name=name, elements=plan.tiles, differing=len(wrong), first=wrong[0] if wrong else "")
@@ -185,7 +207,11 @@ def paper(
     got = _gemm(arrays, meta, weights, multiply)
     sampled = _compared(name, got[arrays["sample_rows"], arrays["sample_cols"]], arrays["sample_c"])
     rows = [hashlib.sha256(row.tobytes()).hexdigest() for row in got]
-    wrong = [f"row {row}: sha256" for row, pair in enumerate(zip(rows, meta["row_sha256"], strict=True)) if pair[0] != pair[1]]
+    wrong = [
+        f"row {row}: sha256"
+        for row, pair in enumerate(zip(rows, meta["row_sha256"], strict=True))
+        if pair[0] != pair[1]
+    ]
     if hashlib.sha256(got.tobytes()).hexdigest() != meta["sha256"]["c"]:
         wrong.append("sha256 of the whole output")
     return Check(
@@ -284,14 +310,14 @@ def _layer(name: str, arrays: Arrays, meta: Mapping[str, Any], multiply: Multipl
 
 
 def _final_sums(name: str, arrays: Arrays) -> Check:
-    """Keys y_<version>_k<top_k>; 0220 is vllm 0.22.0."""
+    """Keys ``y_<version>_k<top_k>``."""
     checks = []
     for key in sorted(key for key in arrays if key.startswith("y_")):
         _, build, width = key.split("_")
         top_k = int(width.removeprefix("k"))
         terms = arrays[f"x_k{top_k}"]
         rows = np.ascontiguousarray(terms).reshape(-1, terms.shape[2])
-        kernel = f"vllm=={int(build[:2])}.{int(build[2:-1])}.{build[-1]}"
+        kernel = f"vllm=={build[0]}.{build[1:-1]}.{build[-1]}"  # 0220 is 0.22.0
         checks.append(_compared(key, moe_sum(rows, top_k=top_k, kernel=kernel), arrays[key]))
     return _joined(name, checks)
 

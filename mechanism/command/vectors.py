@@ -1,0 +1,75 @@
+"""`mechanism vectors check`: recompute every vector file under some folders, compare bits."""
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from mechanism.errors import MechanismError
+from mechanism.kernel import vectors
+from mechanism.kernel.errors import KernelError
+from mechanism.kernel.gemm import Multiply, marlin_gemm
+
+DIFFERS = 1
+_NOT_VECTORS = ("readme", "licence", "license")
+
+
+def check_vectors(folders: tuple[Path, ...], *, arithmetic: str) -> int:
+    """Print a line for each file that differs, then how many are bit-identical. 0 if all are.
+
+    Raises MechanismError for an empty folder, a file that cannot be read, or one of an unknown kind.
+    """
+    multiply = _implementation(arithmetic)
+    equal = total = 0
+    for folder in folders:
+        files = list(_vector_files(folder))
+        if not files:
+            raise MechanismError(f"{folder}: expected vector files in it or below, found none")
+        for path in files:
+            check = _check(path, path.relative_to(folder).as_posix(), multiply)
+            total += 1
+            equal += check.differing == 0
+            if check.differing:
+                click.echo(f"{path}: {check.differing} of {check.elements} differ; first: {check.first}")
+    click.echo(f"{equal} of {total} files bit-identical")
+    return 0 if equal == total else DIFFERS
+
+
+def _implementation(arithmetic: str) -> Multiply:
+    if arithmetic == "numpy":
+        return marlin_gemm
+    raise MechanismError(
+        f"--arithmetic: expected numpy, got {arithmetic}; the other one is not in this build"
+    )
+
+
+def _vector_files(folder: Path) -> Iterator[Path]:
+    """Every file but READMEs, licences and the `.json` twins of recipe cases, sorted."""
+    if not folder.is_dir():
+        raise MechanismError(f"{folder}: expected a folder of vector files, found none; check the path")
+    for path in sorted(folder.rglob("*")):
+        twin = path.suffix == ".json" and path.with_suffix(".npz").exists()
+        if path.is_file() and not twin and not path.name.lower().startswith(_NOT_VECTORS):
+            yield path
+
+
+def _check(path: Path, name: str, multiply: Multiply) -> vectors.Check:
+    try:
+        if path.suffix == ".npz":
+            return vectors.recompute(name, _arrays(path), multiply=multiply)
+        if path.suffix == ".json":
+            return vectors.document(name, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as fault:
+        if isinstance(fault, KernelError):
+            raise
+        raise MechanismError(f"{path}: expected a vector file, cannot read it: {fault!r}") from fault
+    raise MechanismError(f"{path}: expected a kind of vector file that is known (.npz, .json), got another")
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
