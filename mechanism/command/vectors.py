@@ -71,5 +71,5 @@ def _check(path: Path, name: str, multiply: Multiply) -> vectors.Check:
 
 
 def _arrays(path: Path) -> dict[str, Any]:
-    with np.load(path, allow_pickle=False) as file:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
         return {key: file[key] for key in file.files}
