@@ -152,6 +152,33 @@ def trace(form: str, **asked: Any) -> int:
     return command(TraceOptions(as_json=form == "json", **asked))
 
 
+@cli.command()
+@click.argument("cell")
+@click.option("--row", type=click.IntRange(min=0), required=True, help="Route; for output, token.")
+@click.option("--column", type=click.IntRange(min=0), required=True, help="Column of the surface.")
+@click.option(
+    "--surface",
+    type=click.Choice(["w13", "activation", "w2", "output"]),
+    default="w13",
+    show_default=True,
+    help="Which captured tensor.",
+)
+@click.option("--plan", type=click.Path(path_type=Path), help="Default: plans/route_block.yaml.")
+@click.option("--bundle", type=click.Path(path_type=Path), help="Trace what a bundle recorded instead.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@reported
+def trace(form: str, **asked: Any) -> int:
+    """The story of one element: block, CTAs, slices, warp rows, every rounding, under two histories.
+
+    CELL is [phase.]cell[.history[.replicate]], or that behind a bundle's folder: runs/route-block/native.H0.
+    Ends with 1 if a capture in the bundle has other bits than the trace.
+    """
+    from mechanism.command.trace import TraceOptions
+    from mechanism.command.trace import trace as command
+
+    return command(TraceOptions(as_json=form == "json", **asked))
+
+
 @cli.group()
 def fixture() -> None:
     """Build fixtures: one MoE layer of packed AWQ weights, hidden states and a routing."""

@@ -17,7 +17,7 @@ ROOMS = [
     "command",
     "reexecute",
     "campaign",
-    "explain",
+    "trace", "explain",
     "show",
     "process",
     "engine",
