@@ -81,7 +81,8 @@ def _is_plain_canonical(value: Mapping[str, Any] | list[Any], data: bytes) -> bo
     In ASCII the two differ in nothing: keys sort alike by UTF-16 unit and by code point, the same characters
     are escaped in the same way, and `parse` lets no decimal through. Held equal by a property test.
     """
-    return data.isascii() and _PLAIN.encode(value).encode() == data
+    # a lone surrogate has no UTF-8: here it is merely unequal, `canonical` refuses it
+    return data.isascii() and _PLAIN.encode(value).encode("utf-8", "surrogatepass") == data
 
 
 _PLAIN = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
