@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Protocol
 
-from verifier.layout import FOLDERS, MAX_FILES
+from verifier.layout import FOLDERS, MAX_FILES, limit_of
 
 CHUNK = 2**20
 _NO_FOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block the open
@@ -87,12 +87,21 @@ class FolderEvidence:
         return self._digests[path]
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """A file's bytes, piece by piece, without following any link. Raises EvidenceError."""
+        """A file's bytes, piece by piece, without following any link. Raises EvidenceError.
+
+        That is also what happens for a file beyond its limit, so that nothing can read more than that.
+        """
         try:
             with os.fdopen(self._open(path), "rb", buffering=0) as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                status, limit, size = os.fstat(file.fileno()), limit_of(path), 0
+                if not stat.S_ISREG(status.st_mode):
                     raise EvidenceError("it is no longer a regular file")
+                if status.st_size > limit:  # not one byte of it: a sparse terabyte costs nothing to make
+                    raise TooLargeError(f"{status.st_size} bytes")
                 while chunk := file.read(CHUNK):
+                    size += len(chunk)
+                    if size > limit:
+                        raise TooLargeError(f"more than {limit} bytes")
                     yield chunk
         except OSError as fault:
             raise EvidenceError(f"{fault.strerror}") from fault
@@ -152,12 +161,14 @@ class OverlayEvidence:
         if path not in self._changed:
             return self._base.digest(self._present(path))
         if path not in self._digests:
-            self._digests[path] = hashlib.sha256(self._changed[path]).hexdigest()
+            self._digests[path] = hashlib.sha256(b"".join(self.chunks(path))).hexdigest()
         return self._digests[path]
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """A file's bytes, piece by piece. Raises EvidenceError."""
         if path in self._changed:
+            if len(self._changed[path]) > limit_of(path):
+                raise TooLargeError(f"{len(self._changed[path])} bytes")
             yield self._changed[path]
         else:
             yield from self._base.chunks(self._present(path))

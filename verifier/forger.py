@@ -11,7 +11,7 @@ from ledger.bundle import ATTEMPTS, MANIFEST, SUMMARY
 from ledger.canonical import canonical, sha256
 from verifier.bundle import Bundle
 from verifier.evidence import Evidence, EvidenceError, OverlayEvidence
-from verifier.layout import MAX_BYTES, address_of, kind_of
+from verifier.layout import address_of, kind_of, limit_of
 
 
 class MutationError(Exception):
@@ -21,7 +21,7 @@ class MutationError(Exception):
 def read_json(evidence: Evidence, path: str) -> Any:
     """A JSON document as plain data, to be changed. Raises MutationError."""
     try:
-        return json.loads(evidence.read(path, MAX_BYTES[kind_of(path) or "document"]))
+        return json.loads(evidence.read(path, limit_of(path)))
     except (EvidenceError, ValueError, RecursionError) as fault:
         raise MutationError(f"{path} cannot be read: {fault}") from fault
 
@@ -71,7 +71,7 @@ def _attempts(evidence: Evidence, digests: Mapping[str, str]) -> bytes:
     By text: in canonical JSON a key followed by its digest cannot be part of a longer value.
     """
     try:
-        lines = evidence.read(ATTEMPTS, MAX_BYTES["document"]).split(b"\n")
+        lines = evidence.read(ATTEMPTS, limit_of(ATTEMPTS)).split(b"\n")
     except EvidenceError as fault:
         raise MutationError(f"{ATTEMPTS} cannot be read: {fault}") from fault
     renamed = {f'"record":"{old}"'.encode(): f'"record":"{new}"'.encode() for old, new in digests.items()}

@@ -39,6 +39,11 @@ def kind_of(path: str) -> Kind | None:
     return None
 
 
+def limit_of(path: str) -> int:
+    """The most bytes that a verifier reads of the file at this path."""
+    return MAX_BYTES[kind_of(path) or "document"]
+
+
 def address_of(path: str) -> str | None:
     """The sha256 that a content-addressed file's name says, if it is one."""
     for _, pattern in _PLACES[1:]:

@@ -16,7 +16,7 @@ from ledger.fault import Fault, FaultsError, key_path
 from ledger.model import explain, read_yaml
 from verifier.evidence import Evidence, EvidenceError, TooLargeError
 from verifier.found import Found, show
-from verifier.layout import MAX_BYTES, kind_of
+from verifier.layout import limit_of
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 T = TypeVar("T")
@@ -57,10 +57,8 @@ class Library:
         unread: list[Found],
         read: Callable[[bytes], tuple[ModelT | None, tuple[Found, ...]]],
     ) -> ModelT | None:
-        limit = MAX_BYTES[kind_of(path) or "document"]
+        limit = limit_of(path)
         try:
-            if evidence.entries[path].size > limit:  # before a digest is taken of it
-                raise TooLargeError(f"{evidence.entries[path].size} bytes")
             key = (model, evidence.digest(path))
             value, found = self.once(key, lambda: read(evidence.read(path, limit)))
         except EvidenceError as fault:

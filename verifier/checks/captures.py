@@ -9,7 +9,7 @@ from verifier.checks.check import check, record_check
 from verifier.checks.coverage import all_read
 from verifier.evidence import EvidenceError
 from verifier.found import Found, show
-from verifier.layout import MAX_BYTES, address_of, kind_of, object_path
+from verifier.layout import address_of, kind_of, limit_of, object_path
 from verifier.tensorfile import TensorFileError, read_tensors
 
 
@@ -175,7 +175,7 @@ def not_a_number(bundle: Bundle) -> Iterator[Found]:
 def capture_of(bundle: Bundle, address: str) -> Capture | None:
     """A capture's tensors, read once per content; None if the file is not there to be read."""
     path = object_path(address)
-    if not bundle.has(path) or bundle.evidence.entries[path].size > MAX_BYTES["object"]:
+    if not bundle.has(path) or bundle.evidence.entries[path].size > limit_of(path):
         return None
     try:
         return bundle.library.once(("capture", bundle.evidence.digest(path)), lambda: _read(bundle, path))

@@ -7,7 +7,7 @@ from verifier.bundle import Bundle
 from verifier.checks.check import check
 from verifier.evidence import EvidenceError
 from verifier.found import Found
-from verifier.layout import MAX_BYTES, MAX_FILES, OUTSIDE_MANIFEST, address_of, kind_of
+from verifier.layout import MAX_FILES, OUTSIDE_MANIFEST, address_of, kind_of, limit_of
 from verifier.library import unreadable
 
 _REQUIRED = (SUMMARY, MANIFEST, *DOCUMENTS)
@@ -78,7 +78,7 @@ def regular_files(bundle: Bundle) -> Iterator[Found]:
             try:
                 bundle.evidence.digest(path)
             except EvidenceError as fault:
-                yield unreadable(path, fault, MAX_BYTES["object"])
+                yield unreadable(path, fault, limit_of(path))
 
 
 @check("V105")
@@ -142,7 +142,7 @@ def sizes(bundle: Bundle) -> Iterator[Found]:
             yield Found(
                 code="V110",
                 file=path,
-                expected=f"at most {MAX_BYTES[kind_of(path) or 'document']} bytes",
+                expected=f"at most {limit_of(path)} bytes",
                 got=f"{entry.size} bytes",
             )
     if bundle.evidence.overfull:
@@ -175,7 +175,7 @@ def required_documents(bundle: Bundle) -> Iterator[Found]:
 
 
 def _readable_size(bundle: Bundle, path: str) -> bool:
-    return bundle.evidence.entries[path].size <= MAX_BYTES[kind_of(path) or "document"]
+    return bundle.evidence.entries[path].size <= limit_of(path)
 
 
 CHECKS = (

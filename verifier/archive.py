@@ -1,0 +1,218 @@
+"""An archive from a stranger, unpacked into one nameless temporary file: no name in it ever becomes a path.
+
+Sizes are bounded by the archive's own, so that nothing small unpacks to something huge; every file is hashed
+on the way. Links, devices and names that lead elsewhere are entries to be found fault with, and hold no bytes.
+"""
+
+import gzip
+import hashlib
+import os
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Literal
+
+from verifier.layout import MAX_FILES
+
+#: Bytes that an archive may unpack to: some, and so many times its size.
+SLACK, RATIO = 64 * 2**20, 200
+MAX_PAX = 64 * 2**10
+_CHUNK = 2**20
+_BLOCK = 512
+_MOST_FAULTS = 50
+_DIRECTORY_LIMIT = 64 * 2**20  # of a zip, which is read whole
+
+
+class ArchiveError(Exception):
+    """It cannot be read as an archive any further; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """One file of an archive: where its bytes are in the spool, and their sha256."""
+
+    offset: int
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unpacked:
+    """What an archive holds. `odd`: names of what is no plain file. `faults`: what is wrong with it, in words."""
+
+    spool: IO[bytes]
+    members: dict[str, Member] = field(default_factory=dict)
+    odd: dict[str, Literal["link", "special"]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def chunks(self, member: Member) -> Iterator[bytes]:
+        """A member's bytes, piece by piece."""
+        at, end = member.offset, member.offset + member.size
+        while at < end:
+            chunk = os.pread(self.spool.fileno(), min(_CHUNK, end - at), at)
+            if not chunk:
+                return
+            at += len(chunk)
+            yield chunk
+
+
+def unpack(path: Path) -> Unpacked:
+    """Unpack a .zip or .tar.gz, told apart by its first bytes. Raises OSError if the file cannot be read.
+
+    What is wrong with the archive is in `faults`; what was read before that is there.
+    """
+    spool = tempfile.TemporaryFile()  # noqa: SIM115 - the caller reads from it until it is done
+    unpacked = Unpacked(spool=spool)
+    with path.open("rb") as file:
+        room = SLACK + RATIO * os.fstat(file.fileno()).st_size
+        filler = _Filler(unpacked, room)
+        magic = file.read(4)
+        file.seek(0)
+        try:
+            if magic[:2] == b"\x1f\x8b":
+                _tar_gz(file, filler)
+            elif magic[:2] == b"PK":
+                _zip(file, filler)
+            else:
+                raise ArchiveError("expected a .zip or .tar.gz, got neither")  # noqa: TRY301
+        except ArchiveError as fault:
+            unpacked.faults.append(str(fault))
+        except (EOFError, OSError, zlib.error, zipfile.BadZipFile, NotImplementedError, ValueError) as fault:
+            unpacked.faults.append(f"expected an archive that can be read to its end, got: {fault}")
+    spool.flush()
+    return unpacked
+
+
+class _Filler:
+    """Takes members one by one and keeps count of room, names and number."""
+
+    def __init__(self, unpacked: Unpacked, room: int) -> None:
+        self._unpacked, self._room, self._at = unpacked, room, 0
+
+    def take(self, name: str, size: int, source: IO[bytes]) -> None:
+        """Copy one file's bytes from a stream. Raises ArchiveError beyond the room."""
+        self.reserve(size)
+        state = hashlib.sha256()
+        left = size
+        while left:
+            chunk = source.read(min(_CHUNK, left))
+            if not chunk:
+                raise ArchiveError(f"expected {size} bytes of {name[:200]!r}, got {size - left}")
+            state.update(chunk)
+            self._unpacked.spool.write(chunk)
+            left -= len(chunk)
+        if self._named(name):
+            self._unpacked.members[name] = Member(offset=self._at, size=size, sha256=state.hexdigest())
+        self._at += size
+
+    def odd(self, name: str, kind: Literal["link", "special"]) -> None:
+        """Note what is no plain file."""
+        if self._named(name):
+            self._unpacked.odd[name] = kind
+
+    def reserve(self, size: int) -> None:
+        """Raise ArchiveError if so many bytes more are too many."""
+        self._room -= size + _BLOCK
+        if self._room < 0:
+            raise ArchiveError(f"expected at most {SLACK} bytes and {RATIO} times the archive, got more")
+
+    def fault(self, message: str) -> None:
+        """Note what is wrong, up to a number."""
+        if len(self._unpacked.faults) < _MOST_FAULTS:
+            self._unpacked.faults.append(message)
+
+    def _named(self, name: str) -> bool:
+        """Whether a name can stand for a file; if not, why not is a fault."""
+        if len(self._unpacked.members) + len(self._unpacked.odd) >= MAX_FILES:
+            raise ArchiveError(f"expected at most {MAX_FILES} entries, got more")
+        if not safe(name):
+            self.fault(f"expected names that stay below one folder, got {name[:200]!r}")
+            return False
+        if name in self._unpacked.members or name in self._unpacked.odd:
+            self.fault(f"expected each name once, got {name[:200]!r} twice")
+            return False
+        return True
+
+
+def safe(name: str) -> bool:
+    """Whether a name is a plain relative path: no step up, no root, no drive, no backslash, nothing unprintable."""
+    steps = name.split("/")
+    return (
+        0 < len(name) <= 1024
+        and name.isprintable()
+        and not any(character in name for character in "\\:")
+        and all(step not in {"", ".", ".."} for step in steps)
+    )
+
+
+def _zip(file: IO[bytes], filler: _Filler) -> None:
+    _require_small_directory(file)
+    with zipfile.ZipFile(file) as archive:
+        for entry in archive.infolist():
+            kind = entry.external_attr >> 28  # the file type of Unix, if it was made there
+            if entry.filename.endswith("/") and entry.file_size == 0:
+                continue
+            if kind not in {0, 0o10} or entry.flag_bits & 1:  # no plain file, or encrypted
+                filler.odd(entry.filename, "link" if kind == 0o12 else "special")
+                continue
+            if entry.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+                raise ArchiveError(f"expected stored or deflated entries, got method {entry.compress_type}")
+            with archive.open(entry) as source:
+                filler.take(entry.filename, entry.file_size, source)
+                if source.read(1):  # reading to the end checks the CRC
+                    raise ArchiveError(f"expected {entry.file_size} bytes of {entry.filename!r}, got more")
+
+
+def _require_small_directory(file: IO[bytes]) -> None:
+    """Raise ArchiveError for a zip whose directory would fill the memory, or that needs zip64."""
+    file.seek(0, os.SEEK_END)
+    tail = min(file.tell(), 22 + 65535)
+    file.seek(-tail, os.SEEK_END)
+    data = file.read()
+    at = data.rfind(b"PK\x05\x06")
+    if at < 0 or len(data) - at < 22:
+        raise ArchiveError("expected the directory at the end of a zip, found none")
+    entries, size = int.from_bytes(data[at + 10 : at + 12], "little"), data[at + 12 : at + 16]
+    if entries == 0xFFFF or int.from_bytes(size, "little") > _DIRECTORY_LIMIT:
+        raise ArchiveError("expected a zip of fewer than 65535 entries, got more; use a .tar.gz")
+    file.seek(0)
+
+
+def _tar_gz(file: IO[bytes], filler: _Filler) -> None:
+    """Header by header: tarfile's own reader would hold extended headers of any size in memory."""
+    with gzip.GzipFile(fileobj=file) as stream:
+        while True:
+            block = stream.read(_BLOCK)
+            if not block.strip(b"\0"):
+                break
+            try:
+                entry = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+            except tarfile.HeaderError as fault:
+                raise ArchiveError(f"expected a tar header, got: {fault}") from fault
+            _tar_entry(entry, stream, filler)
+        while rest := stream.read(_CHUNK):
+            filler.reserve(len(rest))
+            if rest.strip(b"\0"):
+                raise ArchiveError("expected nothing after the end of the tar, got more bytes")
+
+
+def _tar_entry(entry: tarfile.TarInfo, stream: IO[bytes], filler: _Filler) -> None:
+    if entry.type in {tarfile.XHDTYPE, tarfile.XGLTYPE}:
+        if entry.size > MAX_PAX:
+            raise ArchiveError(f"expected extended headers of at most {MAX_PAX} bytes, got {entry.size}")
+        words = stream.read(entry.size)
+        if any(key in words for key in (b" path=", b" linkpath=", b" size=", b" GNU.")):
+            raise ArchiveError("expected extended headers for times and owners alone, got names or sizes")
+    elif entry.isreg() and not entry.issparse():
+        filler.take(entry.name, entry.size, stream)
+    elif not entry.isdir():
+        filler.odd(entry.name, "link" if entry.issym() or entry.islnk() else "special")
+        if entry.size:
+            raise ArchiveError(f"expected no bytes in {entry.name[:200]!r}, got {entry.size}")
+    padding = -entry.size % _BLOCK
+    if not entry.isdir() and len(stream.read(padding)) != padding:
+        raise ArchiveError("expected whole blocks, got a torn one")
