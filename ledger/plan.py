@@ -167,10 +167,53 @@ class SeededArrival(Frozen):
 Arrival = Annotated[IndexArrival | WarpArrival | ExplicitArrival | SeededArrival, Field(discriminator="kind")]
 
 
+class AllocateStep(Frozen):
+    """Allocate `count` pieces of `bytes` device memory, and free those that are not kept."""
+
+    kind: Literal["allocate"]
+    bytes: Positive
+    count: Positive
+    keep: Literal["none", "alternate", "all"]
+
+
+class AlignStep(Frozen):
+    """Run the alignment operator on another shape, with drawn routings."""
+
+    kind: Literal["align"]
+    tokens: Positive
+    top_k: Positive
+    experts: Positive
+    repeats: Positive
+    seed: Count
+
+
+class GemmStep(Frozen):
+    """Run the layer's GEMMs on drawn routings."""
+
+    kind: Literal["gemm"]
+    repeats: Positive
+    seed: Count
+
+
+class PrewarmStep(Frozen):
+    """Run the layer on its own routing in stable order."""
+
+    kind: Literal["prewarm"]
+    repeats: Positive
+
+
+Step = Annotated[AllocateStep | AlignStep | GemmStep | PrewarmStep, Field(discriminator="kind")]
+
+
 class History(Frozen):
-    """What happened before construction; in simulation, the arrival order of the alignment's atomics."""
+    """What happened before construction.
+
+    In simulation, the arrival order of the alignment's atomics. On a GPU, `steps` are done on the device, and
+    `arrival` is only the order that is expected of it: what the plan's swaps are checked against.
+    """
 
     arrival: Arrival
+    steps: tuple[Step, ...] = ()
 
 
 class Swap(Frozen):

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ledger.canonical import sha256
-from ledger.lock import Lock, LockedCell
+from ledger.lock import LaunchLock, Lock, LockedCell
 from ledger.plan import Plan
 from ledger.record import RoutingFile
 from mechanism.campaign.injection import injected
@@ -42,10 +43,10 @@ class Asking:
                 tile_n=launch.tile_n,
                 threads=launch.threads,
                 grid=grid,
+                chosen_by=self._chosen_by(launch) if grid == launch.grid else "plan",
             )
             for launch, grid in zip(self.lock.launches, cell.grids, strict=True)
         )
-        arrival = self.plan.histories[cell.history].arrival.model_dump(mode="json")
         return CellRequest(
             plan=self.lock.plan.sha256,
             engine=self.plan.engine,
@@ -70,7 +71,7 @@ class Asking:
             ),
             fixture=self.lock.fixture.model_dump(mode="json"),
             fixture_folder=str(self.fixture_folder),
-            arrival=arrival if injected_sha256 is None else None,
+            arrival=self._arrival(cell.history) if injected_sha256 is None else None,
             injected=injected_sha256,
             rests_on=() if injected_sha256 is None or cell.donor is None else self._rests_on(cell.donor),
             record=path_of(cell),
@@ -99,6 +100,17 @@ class Asking:
         if not self._alignment(digest).exists():
             files.write_once(self._alignment(digest), data)
         return digest
+
+    def _chosen_by(self, launch: LaunchLock) -> str:
+        pinned = self.plan.build.launch
+        return (pinned.w13 if launch.name == "w13" else pinned.w2).chosen_by
+
+    def _arrival(self, name: str) -> dict[str, Any]:
+        """What makes the history happen: an arrival order in simulation, steps on a GPU."""
+        history = self.plan.histories[name]
+        if self.plan.engine == "simulated":
+            return history.arrival.model_dump(mode="json")
+        return {"kind": "steps", "steps": [step.model_dump(mode="json") for step in history.steps]}
 
     def _donor(self, digest: str) -> bytes:
         data = self._alignment(digest).read_bytes()

@@ -21,7 +21,7 @@ from mechanism.campaign.order import path_of
 from mechanism.campaign.recover import Recovered, recover
 from mechanism.campaign.request import CampaignResult, RunRequest
 from mechanism.campaign.slots import Slots, now_us, storage_problem
-from mechanism.engine.names import require_engine
+from mechanism.engine.names import require_engine, require_machine
 from mechanism.errors import CampaignError
 from mechanism.process.compiled import compile_sources
 from mechanism.process.launch import compile_supervisor, interpreter, set_subreaper
@@ -38,6 +38,10 @@ def run_campaign(request: RunRequest) -> CampaignResult:
     no such engine; both before any process starts. From then on the result says everything.
     """
     require_engine(request.plan.engine)
+    pinned = request.plan.build
+    require_machine(
+        request.plan.engine, kernel=pinned.kernel, device=pinned.device.model_dump(mode="json")
+    )
     folder = request.out.absolute()
     _require_system(request, folder)
     with contextlib.ExitStack() as stack:

@@ -22,7 +22,7 @@ from mechanism.campaign.events import CampaignStarted, CellEnded, Event
 from mechanism.campaign.request import CampaignResult, RunRequest
 from mechanism.campaign.runner import run_campaign
 from mechanism.command.exits import INCOMPLETE
-from mechanism.engine.names import require_engine
+from mechanism.engine.names import require_engine, require_machine
 from mechanism.errors import CampaignError, PlanError
 from mechanism.fixture.place import cache_root, folder_of
 from mechanism.plan.deliver import refuse_static, refuse_undeliverable
@@ -101,6 +101,10 @@ def frozen_plan(path: Path) -> Frozen:
     lock = read_lock(lock_bytes, name=lock_file.name)
     require_frozen(plan, ledger, lock, name=lock_file.name)
     require_engine(plan.plan.engine)
+    pinned = plan.plan.build
+    require_machine(
+        plan.plan.engine, kernel=pinned.kernel, device=pinned.device.model_dump(mode="json")
+    )
     fixture = _fixture(path, plan, lock, name=lock_file.name)
     routing = (fixture / "routing.json").read_bytes()
     topk_ids = read_json(RoutingFile, parse_canonical(routing), name="routing.json").topk_ids

@@ -5,13 +5,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchRequest:
-    """One GEMM launch to deliver; `grid` is the cell's, in CTAs."""
+    """One GEMM launch to deliver; `grid` is the cell's, in CTAs.
+
+    `chosen_by: kernel` leaves tile and grid to the operator, and expects these; `plan` tells it.
+    """
 
     name: str
     tile_k: int
     tile_n: int
     threads: int
     grid: int
+    chosen_by: str = "plan"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,7 +2,7 @@
 
 import importlib
 
-from mechanism.engine.names import ENGINES, require_engine
+from mechanism.engine.names import ENGINES, EXTRAS, require_engine
 from mechanism.engine.protocol import Engine
 from mechanism.errors import EngineError
 
@@ -14,5 +14,7 @@ def open_engine(name: str) -> Engine:
     try:
         loaded: Engine = getattr(importlib.import_module(module), factory)()
     except ImportError as fault:
-        raise EngineError(f"engine {name}: cannot be loaded: {fault}; install the extra `run`") from fault
+        raise EngineError(
+            f"engine {name}: cannot be loaded: {fault}; install the extra `{EXTRAS[name]}`"
+        ) from fault
     return loaded

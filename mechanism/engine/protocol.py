@@ -5,7 +5,7 @@ caller (`delivery` in mechanism/process), never by the engine.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy.typing as npt
@@ -93,12 +93,23 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """What an engine adds to the software identity of a cohort; `versions` by distribution name."""
+    """What an engine adds to the software identity of a cohort.
+
+    Attributes:
+        evidence: Whether a GPU took part.
+        arithmetic: What the bits come from.
+        driver: The GPU driver's version.
+        versions: By distribution name.
+        device: The device as found, beside what the plan pins.
+        libraries: sha256 of every shared library that took part, by file name.
+    """
 
     evidence: Literal["simulated", "gpu"]
     arithmetic: str
     driver: str | None
     versions: Mapping[str, str]
+    device: Mapping[str, str | int] = field(default_factory=dict)
+    libraries: Mapping[str, str] = field(default_factory=dict)
 
 
 class Engine(Protocol):

@@ -155,8 +155,13 @@ def _launches(plan: Plan) -> Found:
 
 
 def _arrivals(plan: Plan) -> Found:
-    """Step 6: an arrival is a permutation of the routes (marlin-moe 2.4)."""
+    """Step 6: an arrival is a permutation of the routes (marlin-moe 2.4); steps need a GPU to be done on."""
     for name, history in plan.histories.items():
+        if history.steps and plan.engine == "simulated":
+            yield (
+                ("histories", name, "steps"),
+                f"expected no steps in a simulated plan, got {len(history.steps)}: they are done on a GPU",
+            )
         try:
             geometry.arrival_order(history.arrival, plan.fixture.routes)
         except KernelError as fault:
@@ -165,6 +170,8 @@ def _arrivals(plan: Plan) -> Found:
 
 def needed_assumptions(plan: Plan, topk_ids: geometry.TopkIds) -> dict[str, str]:
     """The assumptions a simulated run of this plan rests on, each with the reason in words."""
+    if plan.engine != "simulated":
+        return {}  # a GPU computes what is assumed elsewhere; what it launched is read back
     fixture, kernel = plan.fixture, plan.build.kernel
     orders = [geometry.arrival_order(history.arrival, fixture.routes) for history in plan.histories.values()]
     lanes = any(arrival.relies_on_lane_order(order, topk_ids) for order in orders)

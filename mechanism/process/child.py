@@ -4,6 +4,7 @@ Started as `python -s -P -m mechanism.process.child FILE`, with the plan's envir
 Exit codes are in `exits`. A refusal is one line on stderr, anything unexpected a traceback.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,6 +30,9 @@ def main(arguments: Sequence[str], *, opened: Callable[[str], Engine] = open_eng
         return _refuse(
             exits.REQUEST, ValueError(f"expected the path of a request file as the one argument: {fault}")
         )
+    if request.engine == "vllm":
+        # what the driver compiles for sm_90 and later stays in the run; it is read when CUDA starts
+        os.environ["CUDA_CACHE_PATH"] = str(Path(request.staging).parent / "jit-cache")
     try:
         run_cell(request, opened(request.engine))
     except EngineError as fault:

@@ -183,13 +183,13 @@ def test_path_that_is_not_utf8(campaign: Prepare, tmp_path: Path) -> None:
     )
 
 
-def test_engine_that_this_build_does_not_have(campaign: Prepare, tmp_path: Path) -> None:
+def test_engine_that_this_machine_cannot_run(campaign: Prepare, tmp_path: Path) -> None:
     """Said before anything is made or started."""
     asked = request(campaign(phases=NATIVE), tmp_path / "out")
     plan = asked.plan.model_copy(update={"engine": "vllm"})
     with pytest.raises(EngineError) as found:
         run_campaign(replace(asked, plan=plan))
     assert str(found.value) == (
-        "engine vllm: this build of the project has no vllm engine yet; use a plan with engine: simulated"
+        "engine vllm: expected torch 2.11.0, found none; install the extra `gpu` in an environment of its own"
     )
     assert not (tmp_path / "out").exists()
