@@ -81,6 +81,7 @@ class Panel:
         planes = (2, length, len(experts), rows, half)
         self._codes: U8 = np.empty(planes, dtype=np.uint8)
         self._zeros_of_unit: U8 = np.empty(planes, dtype=np.uint8)
+        self._floor: U8 = np.full(self.shape, NO_TERM)  # an array: numpy is slow with a scalar here
         self._large: F32 = np.empty((len(experts), rows, 2 * half), dtype=np.float32)
         self._small: F32 = np.empty_like(self._large)
 
@@ -121,7 +122,7 @@ class Panel:
         bits: I32 = wide.view(np.int32)
         np.right_shift(values.view(np.int32), 23, out=bits)
         np.copyto(fields, bits, casting="unsafe")  # the sign falls off
-        np.maximum(fields, NO_TERM, out=fields)
+        np.maximum(fields, self._floor, out=fields)
 
     def _move_to(self, groups: tuple[int, ...]) -> None:
         """Zero points and scales of these groups, one per warp row."""

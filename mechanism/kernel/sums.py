@@ -23,7 +23,7 @@ from mechanism.kernel.rounding import F32, Stored, add, bits16
 from mechanism.kernel.schedule import Schedule
 from mechanism.kernel.tensor_core import decode, rules
 
-ROWS = 8  # rows that one fast chain aims at: enough work per numpy call, small enough for the cache
+ROWS = 5  # rows that one fast chain aims at: enough work per numpy call, small enough for the cache
 WIDTH = 4096  # columns times warp rows likewise
 LIMIT = 1 << 16  # products per numpy call
 
