@@ -39,8 +39,7 @@ def assess(evidence: Evidence, library: Library, *, level: Level, anchor: str | 
     per_record = _record_results(bundle, level)
     for check in checks(level):
         ran[check.code] = None
-        results = _guarded(check, bundle) if isinstance(check, Check) else per_record[check.code]
-        for item in results:
+        for item in _bundle_results(check, bundle) if isinstance(check, Check) else per_record[check.code]:
             if isinstance(item, Found):
                 found[item] = None
             else:
@@ -65,12 +64,26 @@ def judge_all(
     )
 
 
+def _bundle_results(check: Check, bundle: Bundle) -> tuple[Found | str, ...]:
+    """Findings of one bundle check; kept if they depend on the frozen documents alone."""
+    make = partial(_all, check, bundle)
+    return bundle.library.once((check.code, _frozen(bundle)), make) if check.frozen_only else make()
+
+
+def _all(check: Check, bundle: Bundle) -> tuple[Found | str, ...]:
+    return tuple(_guarded(check, bundle))
+
+
+def _frozen(bundle: Bundle) -> tuple[str | None, ...]:
+    """What identifies the documents that no mutation touches."""
+    names = ("plan.yaml", "plan.lock", "ledger.yaml", "build.json", "routing.json")
+    return tuple(bundle.digests.get(name) for name in names)
+
+
 def _record_results(bundle: Bundle, level: Level) -> dict[str, list[Found | str]]:
     """Findings of the record checks by code; kept per record: they depend on it and on the frozen files."""
     chosen = [check for check in checks(level) if isinstance(check, RecordCheck)]
-    frozen = tuple(
-        bundle.digests.get(path) for path in ("plan.yaml", "plan.lock", "build.json", "routing.json")
-    )
+    frozen = _frozen(bundle)
     results: dict[str, list[Found | str]] = {check.code: [] for check in chosen}
     for item in bundle.records:
         if item.record is None:

@@ -1,6 +1,7 @@
 """Where things lie in a bundle, and how large each may be before a verifier refuses to read it."""
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from ledger.bundle import DOCUMENTS, MANIFEST, SUMMARY
@@ -29,6 +30,7 @@ _PLACES: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 _RECORD = re.compile(r"records/([^./]+)\.([^./]+)\.([^./]+)\.([0-9]{1,9})(?![0-9]).*")
 
 
+@lru_cache(maxsize=4096)
 def kind_of(path: str) -> Kind | None:
     """What the file at this path is; None if a bundle has no place for it."""
     if path in DOCUMENTS:
@@ -39,11 +41,13 @@ def kind_of(path: str) -> Kind | None:
     return None
 
 
+@lru_cache(maxsize=4096)
 def limit_of(path: str) -> int:
     """The most bytes that a verifier reads of the file at this path."""
     return MAX_BYTES[kind_of(path) or "document"]
 
 
+@lru_cache(maxsize=4096)
 def address_of(path: str) -> str | None:
     """The sha256 that a content-addressed file's name says, if it is one."""
     for _, pattern in _PLACES[1:]:

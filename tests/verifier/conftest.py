@@ -17,6 +17,7 @@ from verifier.report import Checked, check_evidence
 Findings = list[tuple[str, str]]
 Find = Callable[..., Findings]
 Judge = Callable[..., Checked]
+Overlay = Callable[[Files], Evidence]
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +45,7 @@ def parts(good: Parts) -> Parts:
 
 
 @pytest.fixture(scope="session")
-def overlay(good_folder: Path, good_files: Files) -> Callable[[Files], Evidence]:
+def overlay(good_folder: Path, good_files: Files) -> Overlay:
     """Files in memory as a bundle; what is equal to the good one is not hashed again."""
     base = FolderEvidence(good_folder)
 
@@ -56,7 +57,7 @@ def overlay(good_folder: Path, good_files: Files) -> Callable[[Files], Evidence]
 
 
 @pytest.fixture(scope="session")
-def find(overlay: Callable[[Files], Evidence]) -> Find:
+def find(overlay: Overlay) -> Find:
     """The findings in a bundle, without judging its claims."""
     library = Library()
 
@@ -69,7 +70,7 @@ def find(overlay: Callable[[Files], Evidence]) -> Find:
 
 
 @pytest.fixture(scope="session")
-def judge(overlay: Callable[[Files], Evidence]) -> Judge:
+def judge(overlay: Overlay) -> Judge:
     """The whole answer on a bundle."""
     library = Library()
 

@@ -28,10 +28,11 @@ class Edit:
     anchor: str | None = None
 
 
+Keep = Callable[[Callable[[Parts], Files]], Callable[[Parts], Files]]
 EDITS: list[Edit] = []
 
 
-def edit(*found: tuple[str, str], level: Level = "records", anchor: str | None = None) -> Any:
+def edit(*found: tuple[str, str], level: Level = "records", anchor: str | None = None) -> Keep:
     """List the function as an edit that must give `found`."""
 
     def keep(make: Callable[[Parts], Files]) -> Callable[[Parts], Files]:

@@ -22,7 +22,7 @@ from typing import Any
 from ledger import strict_yaml
 from ledger.canonical import NO_DIGEST, digest, sha256
 from ledger.model import read_yaml
-from ledger.plan import Plan
+from ledger.plan import Fixture, Plan
 from ledger.record import MARKERS, AlignmentFile, RoutingFile, record_path
 from verifier.arithmetic import geometry
 from verifier.arithmetic.alignment import blocks_of
@@ -243,11 +243,11 @@ def safetensors(tensors: dict[str, bytes], shapes: dict[str, list[int]]) -> byte
 def _chain(parts: Parts, files: Files) -> list[bytes]:
     previous, lines = NO_DIGEST, []
     for event in parts.attempts:
-        event = {**event, "previous": previous}
+        linked = {**event, "previous": previous}
         if str(event.get("record")).startswith("records/"):
             data = files.get(event["record"])
-            event["record"] = sha256(data) if data is not None else NO_DIGEST
-        line = canonical(event)
+            linked["record"] = sha256(data) if data is not None else NO_DIGEST
+        line = canonical(linked)
         previous = sha256(line)
         lines.append(line + b"\n")
     return lines
@@ -255,6 +255,8 @@ def _chain(parts: Parts, files: Files) -> list[bytes]:
 
 def _routing(plan: Plan) -> Document:
     fixture = plan.fixture
+    if not isinstance(fixture, Fixture):
+        raise TypeError("expected a plan with a recipe")
     ids: list[int] = [-1] * fixture.routes
     for pinned in fixture.routing.pinned:
         for route in pinned.routes:
@@ -348,7 +350,7 @@ def _process(parts: Parts, plan: Plan, worked: Workings, cell: Any, number: int)
     record = _record(plan, worked, cell, number, nonce)
     record["treatment"]["alignment"]["sha256"] = name
     tensors = _surfaces(plan, worked, cell.grids, aligned)
-    shapes = {s: list(geometry.surface_shape(plan.fixture, s)) for s in plan.surfaces}  # type: ignore[arg-type]
+    shapes: dict[str, list[int]] = {s: list(geometry.surface_shape(plan.fixture, s)) for s in plan.surfaces}
     record["surfaces"] = [
         {
             "name": surface,

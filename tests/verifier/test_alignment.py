@@ -52,7 +52,7 @@ def test_s5_right_counts_and_illegal() -> None:
     assert legal.sorted_token_ids == (0, 1, 2, 3, *[4] * 12)
     assert list(illegalities(legal, [0, 0, 0, 0], block=16)) == []
     bad = legal.model_copy(update={"sorted_token_ids": (0, *[4] * 15)})
-    assert list(illegalities(bad, [0, 0, 0, 0], block=16))[0] == "slot 1: expected a route, got 4"
+    assert next(illegalities(bad, [0, 0, 0, 0], block=16)) == "slot 1: expected a route, got 4"
 
 
 def test_s6_two_legal_alignments_with_other_company() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ledger.canonical import sha256
 from ledger.verdict import ClaimVerdict
 from tests.verifier import forge
 from tests.verifier.conftest import Find, Judge
@@ -175,7 +176,7 @@ def test_raw_without_captures_is_missing(parts: Parts, judge: Judge) -> None:
 
 def test_an_anchor_is_said(good_files: Files, good: Parts, judge: Judge) -> None:
     """Anchored when it fits; without, self-declared; when it does not fit, malformed."""
-    anchored = judge(good_files, anchor=forge.sha256(good.plan))
+    anchored = judge(good_files, anchor=sha256(good.plan))
     assert (anchored.report.plan.identity, anchored.exit_code) == ("anchored", 0)
     assert judge(good_files).report.plan.identity == "self-declared"
     other = judge(good_files, anchor=OTHER)
@@ -191,7 +192,7 @@ def test_a_replanned_bundle_is_consistent_but_for_its_anchor(good: Parts, judge:
     forge.relink(weaker)
     files = forge.seal(weaker)
     assert judge(files).exit_code == 0
-    checked = judge(files, anchor=forge.sha256(good.plan))
+    checked = judge(files, anchor=sha256(good.plan))
     assert (codes(checked), checked.exit_code) == (["V301"], 2)
 
 

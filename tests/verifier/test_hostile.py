@@ -3,20 +3,21 @@
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.verifier import forge
-from tests.verifier.conftest import Find, Findings, Judge
+from tests.verifier.conftest import Find, Findings, Judge, Overlay
 from tests.verifier.edits import H0
 from tests.verifier.forge import Files, Parts
 from verifier.assess import assess
+from verifier.bundle import Bundle
 from verifier.checks import registry
 from verifier.checks.check import check as as_check
-from verifier.evidence import Evidence, FolderEvidence
-from verifier.found import plain
+from verifier.evidence import FolderEvidence
+from verifier.found import Found, plain
 from verifier.library import Library
 from verifier.report import check
 
@@ -64,12 +65,12 @@ BYTES: list[tuple[str, Callable[[bytes], bytes], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("path", [H0, "plan.lock", "routing.json", "build.json"])
+@pytest.mark.parametrize("path", [H0, "plan.lock"])
 @pytest.mark.parametrize(("bend", "expected", "got"), [b[1:] for b in BYTES], ids=[b[0] for b in BYTES])
 def test_bytes_of_a_document(
     parts: Parts,
     good_files: Files,
-    overlay: Callable[[Files], Evidence],
+    overlay: Overlay,
     path: str,
     bend: Callable[[bytes], bytes],
     expected: str,
@@ -130,7 +131,7 @@ def special(kind: str, target: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "link out", "loop", "fifo", "socket", "folder"])
-@pytest.mark.parametrize("path", ["build.json", H0, "attempts.jsonl", "files.jsonl", "bundle.json", "extra"])
+@pytest.mark.parametrize("path", [H0, "files.jsonl", "extra"])
 def test_what_is_no_file(
     folder: Path, find: Find, monkeypatch: pytest.MonkeyPatch, kind: str, path: str
 ) -> None:
@@ -160,8 +161,7 @@ def test_hard_links_are_files(folder: Path, find: Find) -> None:
 
 def test_names_that_are_no_text(folder: Path, find: Find) -> None:
     """A name in no encoding is a finding that can be printed."""
-    with open(os.fsencode(folder) + b"/\xff\x1b[2J", "wb"):
-        pass
+    (folder / os.fsdecode(b"\xff\x1b[2J")).touch()
     found = check(folder, level="records", anchor=None).report.findings
     assert [(f.code, f.where) for f in found] == [("V109", "\\udcff\\x1b[2J")]
     assert find(folder)[0][0] == "V109"
@@ -189,7 +189,7 @@ def test_unreadable_by_permission(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert ("V104", "build.json", "Permission denied") in [(f.code, f.where, f.got) for f in found]
 
 
-def test_many_findings_are_counted(parts: Parts, overlay: Callable[[Files], Evidence]) -> None:
+def test_many_findings_are_counted(parts: Parts, overlay: Overlay) -> None:
     """Three thousand files without a place: a thousand are listed, the others counted."""
     parts.extra |= {f"x{number}": b"" for number in range(3000)}
     found = assess(overlay(forge.seal(parts)), LIBRARY, level="records", anchor=None).found
@@ -203,7 +203,7 @@ def test_a_check_that_fails_is_a_finding(
     """V999: an error in the verifier never passes evidence, and never is a traceback."""
 
     @as_check("V101")
-    def broken(_bundle: object) -> object:
+    def broken(_bundle: Bundle) -> Iterator[Found]:
         """V101: broken."""
         raise RecursionError("too deep")
 

@@ -10,9 +10,13 @@ from verifier.found import Found
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """A check over the whole bundle. Raises bundle.Absent when what it needs could not be read."""
+    """A check over the whole bundle. Raises bundle.Absent when what it needs could not be read.
+
+    `frozen_only`: it looks at nothing but the frozen documents, so that its result is kept for equal ones.
+    """
 
     code: str
+    frozen_only: bool
     run: Callable[[Bundle], Iterator[Found]]
 
 
@@ -27,9 +31,9 @@ class RecordCheck:
     run: Callable[[Bundle, Record], Iterator[Found]]
 
 
-def check(code: str) -> Callable[[Callable[[Bundle], Iterator[Found]]], Check]:
+def check(code: str, *, frozen_only: bool = False) -> Callable[[Callable[[Bundle], Iterator[Found]]], Check]:
     """Make a bundle check of a function whose docstring starts with its code."""
-    return lambda run: Check(code=code, run=run)
+    return lambda run: Check(code=code, frozen_only=frozen_only, run=run)
 
 
 def record_check(code: str) -> Callable[[Callable[[Bundle, Record], Iterator[Found]]], RecordCheck]:

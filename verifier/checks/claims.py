@@ -24,7 +24,7 @@ def anchored(bundle: Bundle) -> Iterator[Found]:
         )
 
 
-@check("V313")
+@check("V313", frozen_only=True)
 def citations(bundle: Bundle) -> Iterator[Found]:
     """V313: claims and mutations cite cells, histories, surfaces, routes, blocks, phases of the plan only."""
     try:

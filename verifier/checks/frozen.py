@@ -18,7 +18,7 @@ from verifier.treatments import treatment_faults
 _LOCK = "plan.lock"
 
 
-@check("V307")
+@check("V307", frozen_only=True)
 def locked_cells(bundle: Bundle) -> Iterator[Found]:
     """V307: the lock lists the plan's processes, each with its treatment, in the order of ledger/plan.py."""
     mine, locked = bundle.planned.cells, bundle.lock.cells
@@ -38,7 +38,7 @@ def locked_cells(bundle: Bundle) -> Iterator[Found]:
             )
 
 
-@check("V308")
+@check("V308", frozen_only=True)
 def locked_launches(bundle: Bundle) -> Iterator[Found]:
     """V308: the lock's launches are the plan's tiles, with their threads and the grid they give."""
     plan = bundle.plan
@@ -65,7 +65,7 @@ def locked_launches(bundle: Bundle) -> Iterator[Found]:
                 )
 
 
-@check("V309")
+@check("V309", frozen_only=True)
 def padded_blocks(bundle: Bundle) -> Iterator[Found]:
     """V309: the lock counts the padded blocks that the routing gives (marlin-moe 2.3)."""
     if bundle.lock.padded_blocks != (blocks := bundle.worked.padded_blocks):
@@ -78,7 +78,7 @@ def padded_blocks(bundle: Bundle) -> Iterator[Found]:
         )
 
 
-@check("V310")
+@check("V310", frozen_only=True)
 def fixture_digest(bundle: Bundle) -> Iterator[Found]:
     """V310: the fixture's digest is that of its description in the lock, without that key."""
     fixture = bundle.lock.fixture
@@ -87,7 +87,7 @@ def fixture_digest(bundle: Bundle) -> Iterator[Found]:
         yield Found(code="V310", file=_LOCK, key="fixture.digest", expected=mine, got=fixture.digest)
 
 
-@check("V311")
+@check("V311", frozen_only=True)
 def routing_digest(bundle: Bundle) -> Iterator[Found]:
     """V311: routing.json has the sha256 that the lock's fixture names."""
     if bundle.lock.fixture.routing != (mine := bundle.digest("routing.json")):
@@ -99,14 +99,14 @@ def routing_digest(bundle: Bundle) -> Iterator[Found]:
         )
 
 
-@check("V312")
+@check("V312", frozen_only=True)
 def routing_recipe(bundle: Bundle) -> Iterator[Found]:
     """V312: routing.json has the plan's sizes, its pinned routes, and the others dealt over its ranges."""
     for key, expected, got in routing_faults(bundle.plan.fixture, bundle.routing):
         yield Found(code="V312", file="routing.json", key=key, expected=expected, got=show(got))
 
 
-@check("V314")
+@check("V314", frozen_only=True)
 def workable_plan(bundle: Bundle) -> Iterator[Found]:
     """V314: the plan keeps the rules without which nothing can be worked out, and the bounds of work."""
     for key, expected, got in plan_faults(bundle.plan):
@@ -120,7 +120,7 @@ def treatments_matter(bundle: Bundle) -> Iterator[Found]:
         yield Found(code="V315", file="plan.yaml", key=key, expected=expected, got=got)
 
 
-@check("V316")
+@check("V316", frozen_only=True)
 def fixture_tensors(bundle: Bundle) -> Iterator[Found]:
     """V316: the lock's fixture tensors have the plan's shapes, and the routing's bytes are routing.json's."""
     tensors = bundle.lock.fixture.tensors
