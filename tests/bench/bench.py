@@ -86,7 +86,7 @@ def cold_processes(bundle: Path) -> float:
     ]
     started = {line["attempt"]: line["time_us"] for line in lines if line["event"] == "started"}
     taken = [line["time_us"] - started[line["attempt"]] for line in lines if line["event"] == "ended"]
-    return statistics.median(taken) / 1e6
+    return float(statistics.median(taken)) / 1e6
 
 
 def rows(folder: Path, repeat: int) -> list[Row]:
