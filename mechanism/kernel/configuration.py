@@ -85,30 +85,23 @@ def choose(
             f"register counts of {kernel} are not known, and they decide tile and grid;"
             " give the tile and CTAs per SM explicitly"
         )
-    best: Launch | None = None
+    best = None
     for tile_k, tile_n, threads in candidates(block_size_m):
         cache = shared_memory(block_size_m=block_size_m, tile_k=tile_k, tile_n=tile_n, group=group)
         if k % tile_k or n % tile_n or cache > device.shared_memory - 512:
             continue
-        count = registers(
-            arch=device.arch,
-            dtype=dtype,
-            block_size_m=block_size_m,
-            tile_k=tile_k,
-            tile_n=tile_n,
-            group=group,
-        )
+        compiled = {"block_size_m": block_size_m, "tile_k": tile_k, "tile_n": tile_n, "group": group}
+        count = registers(arch=device.arch, dtype=dtype, **compiled)
         if count is None:
             continue
-        allow = min(261_120 // (count * threads * 4), device.shared_memory // (cache + 1536))
-        allow = max(1, min(allow, 4 if block_size_m <= 16 else 2))
+        by_registers, by_memory = 261_120 // (count * threads * 4), device.shared_memory // (cache + 1536)
+        allow = max(1, min(by_registers, by_memory, 4 if block_size_m <= 16 else 2))
         work = (n // tile_n) * routes * 4
         if work < device.sms * allow:
             allow = max(work // device.sms, 1)
         if best is None or allow > best.ctas_per_sm:  # a later candidate must fit strictly more CTAs
-            best = Launch(
-                tile_k=tile_k, tile_n=tile_n, threads=threads, ctas_per_sm=allow, grid=device.sms * allow
-            )
+            grid = device.sms * allow
+            best = Launch(tile_k=tile_k, tile_n=tile_n, threads=threads, ctas_per_sm=allow, grid=grid)
     if best is None:
         raise ConfigurationError(
             f"no tile fits N={n}, K={k}, group {group}, block {block_size_m} in {device.shared_memory} bytes"

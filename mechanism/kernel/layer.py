@@ -84,24 +84,15 @@ def moe_layer(  # noqa: PLR0913 - one forward pass and where it runs, named at e
         AlignmentError: A route without a slot, which leaves its rows undefined, and no expert map.
     """
     _require(hidden, w13, w2, topk_weights)
-    top_k = topk_weights.shape[1]
-    loaded13 = as_loaded(w13, group_size=w13.k // w13.scales.shape[1], intermediate=w2.k)
-    loaded2 = as_loaded(w2, group_size=w13.k // w13.scales.shape[1], intermediate=w2.k)
+    top_k, group_size = topk_weights.shape[1], w13.k // w13.scales.shape[1]
+    loaded13 = as_loaded(w13, group_size=group_size, intermediate=w2.k)
+    loaded2 = as_loaded(w2, group_size=group_size, intermediate=w2.k)
     first = multiply(hidden, loaded13, alignment, launch_w13, top_k=top_k, arch=arch, kernel=kernel)
-    if first.unwritten and not expert_map:
-        raise AlignmentError(
-            f"routes {list(first.unwritten)} have no slot: without an expert map their rows are stale memory"
-        )
+    _require_slots(first.unwritten, expert_map=expert_map)
     middle = silu_and_mul(first.output, dtype=w13.dtype, kernel=kernel, measured=measured_silu)
+    weights = np.ascontiguousarray(topk_weights).reshape(-1)
     second = multiply(
-        middle.output,
-        loaded2,
-        alignment,
-        launch_w2,
-        top_k=1,
-        arch=arch,
-        kernel=kernel,
-        topk_weights=np.ascontiguousarray(topk_weights).reshape(-1),
+        middle.output, loaded2, alignment, launch_w2, top_k=1, arch=arch, kernel=kernel, topk_weights=weights
     )
     output = moe_sum(second.output, top_k=top_k, dtype=w13.dtype, kernel=kernel)
     surfaces = (first.output, middle.output, second.output, output)
@@ -134,6 +125,13 @@ def _assumptions(
         "U10": True,  # only the listed gates are taken to depend on EX2
     }
     return tuple(name for name, holds in relied.items() if holds)
+
+
+def _require_slots(unwritten: tuple[int, ...], *, expert_map: bool) -> None:
+    if unwritten and not expert_map:
+        raise AlignmentError(
+            f"routes {list(unwritten)} have no slot: without an expert map their rows are stale memory"
+        )
 
 
 def _require(hidden: Stored, w13: Weights, w2: Weights, topk_weights: npt.NDArray[np.float32]) -> None:
