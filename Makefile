@@ -45,7 +45,7 @@ $(VENV)/run.stamp: $(VENV)/python.stamp pyproject.toml
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[run,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[run,package,dev]'
 	@touch $@
 
 clean:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ledger import bundle, claim, lock, plan, record, reexecution, verdict
+from ledger import bundle, claim, lock, plan, record, reexecution, release, verdict
 
 MODELS: dict[str, Any] = {
     "plan": plan.Plan,
@@ -22,6 +22,7 @@ MODELS: dict[str, Any] = {
     "attempt": bundle.Attempt,
     "report": verdict.Report,
     "reexecution": reexecution.Reexecution,
+    "statement": release.Statement,
 }
 FOLDER = Path(__file__).parent / "schemas"
 

@@ -1,7 +1,7 @@
 """An archive from a stranger, unpacked into one nameless temporary file: no name in it ever becomes a path.
 
-Sizes are bounded by the archive's own, so that nothing small unpacks to something huge; every file is hashed
-on the way. Links, devices and names that lead elsewhere are entries to be found fault with, and hold no bytes.
+Sizes are bounded by the archive's own, so that nothing small unpacks to something huge; every file is
+hashed on the way. Links, devices and names that lead elsewhere hold no bytes, and are found fault with.
 """
 
 import gzip
@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
@@ -42,7 +43,7 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unpacked:
-    """What an archive holds. `odd`: names of what is no plain file. `faults`: what is wrong with it, in words."""
+    """What an archive holds. `odd`: names of what is no plain file. `faults`: what is wrong, in words."""
 
     spool: IO[bytes]
     members: dict[str, Member] = field(default_factory=dict)
@@ -60,31 +61,35 @@ class Unpacked:
             yield chunk
 
 
-def unpack(path: Path) -> Unpacked:
-    """Unpack a .zip or .tar.gz, told apart by its first bytes. Raises OSError if the file cannot be read.
+@contextmanager
+def unpack(path: Path) -> Iterator[Unpacked]:
+    """Unpack a .zip or .tar.gz, told apart by its first bytes, for as long as the context lasts.
 
-    What is wrong with the archive is in `faults`; what was read before that is there.
+    What is wrong with the archive is in `faults`; what was read before that is there. Raises OSError if the
+    file cannot be opened.
     """
-    spool = tempfile.TemporaryFile()  # noqa: SIM115 - the caller reads from it until it is done
-    unpacked = Unpacked(spool=spool)
-    with path.open("rb") as file:
-        room = SLACK + RATIO * os.fstat(file.fileno()).st_size
-        filler = _Filler(unpacked, room)
-        magic = file.read(4)
-        file.seek(0)
+    with tempfile.TemporaryFile() as spool, path.open("rb") as file:
+        unpacked = Unpacked(spool=spool)
+        filler = _Filler(unpacked, SLACK + RATIO * os.fstat(file.fileno()).st_size)
         try:
-            if magic[:2] == b"\x1f\x8b":
-                _tar_gz(file, filler)
-            elif magic[:2] == b"PK":
-                _zip(file, filler)
-            else:
-                raise ArchiveError("expected a .zip or .tar.gz, got neither")  # noqa: TRY301
+            _read(file, filler)
         except ArchiveError as fault:
             unpacked.faults.append(str(fault))
         except (EOFError, OSError, zlib.error, zipfile.BadZipFile, NotImplementedError, ValueError) as fault:
             unpacked.faults.append(f"expected an archive that can be read to its end, got: {fault}")
-    spool.flush()
-    return unpacked
+        spool.flush()
+        yield unpacked
+
+
+def _read(file: IO[bytes], filler: "_Filler") -> None:
+    magic = file.read(2)
+    file.seek(0)
+    if magic == b"\x1f\x8b":
+        _tar_gz(file, filler)
+    elif magic == b"PK":
+        _zip(file, filler)
+    else:
+        raise ArchiveError("expected a .zip or .tar.gz, got neither")
 
 
 class _Filler:
@@ -93,7 +98,7 @@ class _Filler:
     def __init__(self, unpacked: Unpacked, room: int) -> None:
         self._unpacked, self._room, self._at = unpacked, room, 0
 
-    def take(self, name: str, size: int, source: IO[bytes]) -> None:
+    def take(self, name: str, size: int, source: IO[bytes] | gzip.GzipFile) -> None:
         """Copy one file's bytes from a stream. Raises ArchiveError beyond the room."""
         self.reserve(size)
         state = hashlib.sha256()
@@ -139,7 +144,7 @@ class _Filler:
 
 
 def safe(name: str) -> bool:
-    """Whether a name is a plain relative path: no step up, no root, no drive, no backslash, nothing unprintable."""
+    """Whether a name is a plain relative path: no step up, root, drive or backslash, nothing unprintable."""
     steps = name.split("/")
     return (
         0 < len(name) <= 1024
@@ -200,7 +205,7 @@ def _tar_gz(file: IO[bytes], filler: _Filler) -> None:
                 raise ArchiveError("expected nothing after the end of the tar, got more bytes")
 
 
-def _tar_entry(entry: tarfile.TarInfo, stream: IO[bytes], filler: _Filler) -> None:
+def _tar_entry(entry: tarfile.TarInfo, stream: gzip.GzipFile, filler: _Filler) -> None:
     if entry.type in {tarfile.XHDTYPE, tarfile.XGLTYPE}:
         if entry.size > MAX_PAX:
             raise ArchiveError(f"expected extended headers of at most {MAX_PAX} bytes, got {entry.size}")

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ledger.reexecution import Cohort, FixtureAgain, Recomputed, RecordAgain, Reexecution, Unread
+from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.engine.identity import source_files
 from mechanism.errors import EngineError
 from mechanism.fixture.obtain import obtain
 from mechanism.fixture.place import folder_of
 from mechanism.plan.geometry import block_size_m
-from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.reexecute.compare import compare_records, source_differences, surface_agreement
 from mechanism.reexecute.compute import Outcome, Work
 from mechanism.reexecute.source import Source, read_bundle

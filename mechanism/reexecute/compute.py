@@ -10,6 +10,7 @@ from typing import Any
 
 from ledger.canonical import digest, sha256
 from mechanism.campaign.injection import from_bytes
+from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.engine.open import open_engine
 from mechanism.engine.protocol import Engine, Layer
 from mechanism.engine.protocol import Treatment as EngineTreatment
@@ -18,7 +19,6 @@ from mechanism.fixture.store import verify
 from mechanism.kernel.errors import KernelError
 from mechanism.process import documents
 from mechanism.process.injected import require_legal
-from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.reexecute.treatments import Treatment
 
 

@@ -15,6 +15,7 @@ ALLOWED = {"ledger": set[str](), "mechanism": {"ledger"}, "verifier": {"ledger"}
 #: Inside mechanism the arrow runs one way too: a room imports those to its right only, and errors.
 ROOMS = [
     "command",
+    "package",
     "reexecute",
     "campaign",
     "trace", "explain",
