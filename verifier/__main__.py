@@ -63,8 +63,17 @@ def cli() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A plan file of your own that plan.yaml must equal: anchors the bundle.",
 )
+@click.option(
+    "--verbose", "-v", is_flag=True, help="Print what decided each claim, and all that went unchecked."
+)
 def check_command(
-    bundle: Path, level: Literal["records", "raw"], form: str, expect_plan: str | None, plan_file: Path | None
+    bundle: Path,
+    level: Literal["records", "raw"],
+    form: str,
+    expect_plan: str | None,
+    plan_file: Path | None,
+    *,
+    verbose: bool,
 ) -> int:
     """Verify BUNDLE and print the verdict on every claim.
 
@@ -77,7 +86,7 @@ def check_command(
     else:
         from verifier.render import text  # noqa: PLC0415 - textwrap is not needed for json
 
-        click.echo(text(checked), nl=False)
+        click.echo(text(checked, verbose=verbose), nl=False)
     return checked.exit_code
 
 

@@ -3,29 +3,36 @@
 from collections.abc import Iterator
 from textwrap import fill
 
-from ledger.verdict import ClaimVerdict, Finding, Report
+from ledger.verdict import CheckResult, ClaimVerdict, Finding, Report
 from verifier.codes import CODES
 from verifier.report import Checked
 
 _WIDTH = 100
+_PASSES = ("supported", "out-of-scope")
+_DECISIONS = 3  # reasons printed per claim that is not supported
 _MOST = 200  # findings printed; --format json has them all
 
 
-def text(checked: Checked) -> str:
-    """The whole report as lines of text."""
-    return "\n".join(_lines(checked)) + "\n"
+def text(checked: Checked, *, verbose: bool = False) -> str:
+    """The whole report as lines of text; `verbose` adds what decided each claim and what went unchecked."""
+    return "\n".join(_lines(checked, verbose=verbose)) + "\n"
 
 
-def _lines(checked: Checked) -> Iterator[str]:
+def _lines(checked: Checked, *, verbose: bool) -> Iterator[str]:
     report = checked.report
     yield from _head(report)
+    scopes = {claim.scope for claim in report.claims}
+    if len(scopes) == 1 and not verbose:  # said once: every claim of a plan tends to have the plan's scope
+        yield _wrapped(f"scope: {scopes.pop()}", "", "       ")
+    if report.claims:
+        yield ""
     for claim in report.claims:
-        yield from _claim(claim)
+        yield from _claim(claim, verbose=verbose, scope=verbose or len(scopes) > 1)
     yield from _findings(checked)
     if report.non_claims:
         yield "\nNot claimed, whatever the verdicts:"
         yield from (_wrapped(item, "  - ") for item in report.non_claims)
-    yield from _coverage(report)
+    yield from _coverage(report, verbose=verbose)
 
 
 def _head(report: Report) -> Iterator[str]:
@@ -40,17 +47,29 @@ def _head(report: Report) -> Iterator[str]:
             yield "      The bundle itself says which plan it ran: anchor it with --expect-plan or --plan."
 
 
-def _claim(claim: ClaimVerdict) -> Iterator[str]:
-    yield ""
+def _claim(claim: ClaimVerdict, *, verbose: bool, scope: bool) -> Iterator[str]:
     yield _wrapped(f"{claim.id}  {claim.verdict.upper()}  {claim.statement}", "", "     ")
-    yield _wrapped(f"scope: {claim.scope}", "     ")
-    if claim.assumptions:
-        yield f"     assumes: {', '.join(claim.assumptions)}"
+    if scope:
+        yield _wrapped(f"scope: {claim.scope}", "     ")
+    notes = [f"assumes {', '.join(claim.assumptions)}"] if claim.assumptions else []
     if claim.in_simulation == "follows-from-model":
-        yield "     follows from the model: a simulator cannot help but show this"
-    for decision in claim.decided_by:
-        yield _wrapped(f"{decision.part}: {decision.verdict}: {decision.predicate}", "     - ", "       ")
-        yield _wrapped(decision.reason, "       ")
+        notes.append("follows from the model: a simulator cannot help but show this")
+    if notes:
+        yield _wrapped("; ".join(notes), "     ")
+    if verbose:
+        for decision in claim.decided_by:
+            yield _wrapped(f"{decision.part}: {decision.verdict}: {decision.predicate}", "     - ", "       ")
+            yield _wrapped(decision.reason, "       ")
+        yield ""
+        return
+    against = [decision for decision in claim.decided_by if decision.verdict not in _PASSES]
+    for decision in against[:_DECISIONS]:
+        why = (
+            decision.predicate if decision.part == "findings" else f"{decision.predicate}: {decision.reason}"
+        )
+        yield _wrapped(f"{decision.part}: {decision.verdict}: {why}", "     - ", "       ")
+    if len(against) > _DECISIONS:
+        yield f"     - and {len(against) - _DECISIONS} more; --verbose has them all"
 
 
 def _findings(checked: Checked) -> Iterator[str]:
@@ -71,11 +90,19 @@ def _finding(finding: Finding, sinks: tuple[str, ...]) -> Iterator[str]:
         yield _wrapped(f"sinks {', '.join(sinks)} ({CODES[finding.code].verdict})", "       ")
 
 
-def _coverage(report: Report) -> Iterator[str]:
+def _coverage(report: Report, *, verbose: bool) -> Iterator[str]:
     yield f"\nChecked: {len(report.checked)} checks and mutations, {_failed(report)} of them with findings"
-    yield f"Not checked: {len(report.not_checked)}"
-    for item in report.not_checked:
+    told = report.not_checked if verbose else _claims_not_checked(report)
+    rest = "" if verbose else "; --verbose lists them, with the reasons"
+    yield f"Not checked: {len(report.not_checked)}{rest}"
+    for item in told:
         yield _wrapped(f"{item.name}: {item.reason}", "  - ", "    ")
+
+
+def _claims_not_checked(report: Report) -> list[CheckResult]:
+    """A claim that was not judged is never left to --verbose."""
+    claims = {claim.id for claim in report.claims}
+    return [item for item in report.not_checked if item.name in claims]
 
 
 def _failed(report: Report) -> int:

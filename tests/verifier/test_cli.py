@@ -68,10 +68,21 @@ def test_text_says_what_matters(good_folder: Path) -> None:
         "Not claimed, whatever the verdicts:",
         "  - One instruction as the cause.",
         "C11: needs --level raw",
-        "V801: needs --level raw",
         "Findings: none",
     ):
         assert words in text
+    assert text.count("scope:") == 1
+
+
+def test_verbose_says_what_decided_each_claim_and_all_that_went_unchecked(good_folder: Path) -> None:
+    text = quick("check", good_folder, "--verbose").output
+    for words in (
+        "delivered: supported: native under H0, H1",
+        "known-bad: supported:",
+        "V801: needs --level raw",
+    ):
+        assert words in text
+    assert text.count("scope:") == 11
 
 
 def test_text_of_a_finding(parts: Parts, tmp_path: Path) -> None:
