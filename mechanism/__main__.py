@@ -4,6 +4,7 @@
 # ruff: noqa: PLC0415
 
 import sys
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -153,30 +154,28 @@ def trace(form: str, **asked: Any) -> int:
 
 
 @cli.command()
-@click.argument("cell")
-@click.option("--row", type=click.IntRange(min=0), required=True, help="Route; for output, token.")
-@click.option("--column", type=click.IntRange(min=0), required=True, help="Column of the surface.")
+@click.argument("bundle", type=click.Path(path_type=Path))
 @click.option(
-    "--surface",
-    type=click.Choice(["w13", "activation", "w2", "output"]),
-    default="w13",
-    show_default=True,
-    help="Which captured tensor.",
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Folder for index.html; made if need be.",
 )
-@click.option("--plan", type=click.Path(path_type=Path), help="Default: plans/route_block.yaml.")
-@click.option("--bundle", type=click.Path(path_type=Path), help="Trace what a bundle recorded instead.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--plan", type=click.Path(path_type=Path), help="Anchor: the plan file the bundle must have run."
+)
+@click.option("--expect-plan", help="Anchor: the sha256 of that plan.")
 @reported
-def trace(form: str, **asked: Any) -> int:
-    """The story of one element: block, CTAs, slices, warp rows, every rounding, under two histories.
+def report(bundle: Path, out: Path, plan: Path | None, expect_plan: str | None) -> int:
+    """Make one page of BUNDLE for a reviewer: verdicts, schedule, trajectories, first differences.
 
-    CELL is [phase.]cell[.history[.replicate]], or that behind a bundle's folder: runs/route-block/native.H0.
-    Ends with 1 if a capture in the bundle has other bits than the trace.
+    Needs the extra `report`. The page is one file that loads nothing, works from file://, and says SIMULATED
+    where it is.
     """
-    from mechanism.command.trace import TraceOptions
-    from mechanism.command.trace import trace as command
+    from mechanism.command.report import ReportOptions
+    from mechanism.command.report import report as command
 
-    return command(TraceOptions(as_json=form == "json", **asked))
+    return command(ReportOptions(bundle=bundle, out=out, plan=plan, expect_plan=expect_plan))
 
 
 @cli.group()
@@ -296,6 +295,47 @@ def assumptions(form: str) -> int:
     from mechanism.command.assumptions import assumptions as command
 
     return command(as_json=form == "json")
+
+
+@cli.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="New file, in .zip or .tar.gz.")
+@click.option("--key", type=click.Path(path_type=Path), help="Private Ed25519 key (PEM) to sign with.")
+@click.option("--without-raw", is_flag=True, help="Leave the captured tensors out.")
+@click.option(
+    "--date",
+    "published",
+    type=click.DateTime(["%Y-%m-%d"]),
+    default="1980-01-01",
+    show_default=True,
+    help="Date of publication in the metadata; evidence itself holds no wall-clock time.",
+)
+@reported
+def package(bundle: Path, out: Path, key: Path | None, published: datetime, *, without_raw: bool) -> int:
+    """Make one release file of a finished BUNDLE: a BagIt bag with an RO-Crate and an in-toto Statement.
+
+    The same bundle, key and date give the same bytes. `verifier check FILE --key PUBLIC.pem` checks it.
+    """
+    from mechanism.command.package import PackageOptions
+    from mechanism.command.package import package as command
+
+    date = published.date().isoformat()
+    return command(PackageOptions(bundle=bundle, out=out, key=key, raw=not without_raw, published=date))
+
+
+@cli.group()
+def key() -> None:
+    """Keys that releases are signed with."""
+
+
+@key.command("new")
+@click.option("--out", "prefix", required=True, type=click.Path(path_type=Path), help="Prefix of both files.")
+@reported
+def key_new(prefix: Path) -> int:
+    """Make an Ed25519 pair: PREFIX.pem, which is private, and PREFIX.pub.pem."""
+    from mechanism.command.package import new_key as command
+
+    return command(prefix)
 
 
 def main() -> Any:
