@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -82,7 +81,7 @@ def test_verbose_says_what_decided_each_claim_and_all_that_went_unchecked(good_f
         "V801: needs --level raw",
     ):
         assert words in text
-    assert text.count("scope:") == 11
+    assert text.count("\n     scope:") == 11
 
 
 def test_text_of_a_finding(parts: Parts, tmp_path: Path) -> None:
@@ -222,9 +221,8 @@ def test_what_the_program_imports(good_folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_time_and_memory(good_folder: Path) -> None:
-    """At raw, mutations included: at most 3 s and 200 MB."""
-    began = time.monotonic()
+def test_memory(good_folder: Path) -> None:
+    """At raw, mutations included: at most 200 MB. How long it takes is for `make bench`."""
     child = subprocess.Popen(
         [sys.executable, "-m", "verifier", "check", str(good_folder), "--level", "raw"],
         stdout=subprocess.DEVNULL,
@@ -232,5 +230,4 @@ def test_time_and_memory(good_folder: Path) -> None:
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     assert child.returncode == 0
-    assert time.monotonic() - began < 3
     assert usage.ru_maxrss < 200 * 1024  # kilobytes on Linux
