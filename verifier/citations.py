@@ -1,4 +1,4 @@
-"""What a claim cites, and whether the plan has it (E6): arms, phases, surfaces, routes, blocks."""
+"""What a claim cites, and whether the plan has it: arms, phases, surfaces, routes, blocks."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,7 @@
 """Typed predicates against evidence: each holds, does not hold, or cannot be judged; the reason in words.
 
 Equal means equal bytes, by digest. A predicate over fewer processes than the plan has is never judged on
-those that happen to be there (E2, E5).
+those that happen to be there.
 """
 
 from collections.abc import Callable, Iterable, Sequence
