@@ -31,7 +31,8 @@ LIBRARIES: Final[Mapping[str, str]] = MappingProxyType(
 #: vLLM's number for unsigned 4-bit weights with zero points (`scalar_types.uint4.id`); also the second
 #: template argument of the kernel's symbol.
 UINT4: Final = 1125899906843648
-FLOAT16: Final = 1125899906909960
+#: And of float16, the first, third and fourth template argument.
+FLOAT16: Final = 1125899906910725
 
 #: Lock words per multiprocessor that the fused operator allocates (marlin-moe 3).
 LOCKS_PER_SM: Final = 4

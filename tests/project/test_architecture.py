@@ -26,6 +26,7 @@ ROOMS = [
     "checkpoint",
     "fixture",
     "kernel",
+    "plugin",
 ]
 
 

@@ -205,7 +205,7 @@ def _event(place: int, launch: Launch, group: int) -> dict[str, Any]:
     """A kernel event as torch's profiler writes it."""
     blocks = group if group < 0 else group // 16
     arguments = (
-        f"1125899906909960l, 1125899906843648l, 1125899906909960l, 1125899906909960l, {launch.threads}, 1,"
+        f"1125899906910725l, 1125899906843648l, 1125899906910725l, 1125899906910725l, {launch.threads}, 1,"
         f" {launch.tile_n // 16}, {launch.tile_k // 16}, true, 4, {blocks}, false"
     )
     return {

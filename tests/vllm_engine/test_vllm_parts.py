@@ -152,7 +152,7 @@ def event(name: str, **changes: Any) -> dict[str, Any]:
 
 
 NAME = (
-    "void marlin_moe_wna16::Marlin<1125899906909960l, 1125899906843648l, 1125899906909960l, 1125899906909960l,"
+    "void marlin_moe_wna16::Marlin<1125899906910725l, 1125899906843648l, 1125899906910725l, 1125899906910725l,"
     " 128, 1, 4, 8, true, 4, 8, false>(int4 const*, int4 const*)"
 )
 
