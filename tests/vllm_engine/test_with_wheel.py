@@ -281,9 +281,7 @@ def test_the_call_sequence_and_the_flags_are_the_engines(
         for mine, other in zip(ours, theirs, strict=True):
             if torch.is_tensor(mine):
                 assert mine.dtype == other.dtype
-                assert mine.numel() == other.numel() or mine is t.workspace or mine is t.cache13, (
-                    wrapper_names
-                )
+                assert mine.numel() == other.numel() or mine is t.workspace or mine is t.cache13
             elif hasattr(other, "id"):
                 assert other.id == mine
             else:
