@@ -178,6 +178,31 @@ def report(bundle: Path, out: Path, plan: Path | None, expect_plan: str | None) 
     return command(ReportOptions(bundle=bundle, out=out, plan=plan, expect_plan=expect_plan))
 
 
+@cli.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Folder for index.html; made if need be.",
+)
+@click.option(
+    "--plan", type=click.Path(path_type=Path), help="Anchor: the plan file the bundle must have run."
+)
+@click.option("--expect-plan", help="Anchor: the sha256 of that plan.")
+@reported
+def report(bundle: Path, out: Path, plan: Path | None, expect_plan: str | None) -> int:
+    """Make one page of BUNDLE for a reviewer: verdicts, schedule, trajectories, first differences.
+
+    Needs the extra `report`. The page is one file that loads nothing, works from file://, and says SIMULATED
+    where it is.
+    """
+    from mechanism.command.report import ReportOptions
+    from mechanism.command.report import report as command
+
+    return command(ReportOptions(bundle=bundle, out=out, plan=plan, expect_plan=expect_plan))
+
+
 @cli.group()
 def fixture() -> None:
     """Build fixtures: one MoE layer of packed AWQ weights, hidden states and a routing."""
