@@ -1,4 +1,4 @@
-"""The verifier's command line. It reads a bundle; it starts nothing and writes only reports.
+"""The verifier's command line. It reads a bundle and writes reports; below level reexecute it starts nothing.
 
 Exit codes: 0 every checked claim supported; 1 a claim refuted; 2 malformed, tampered or ambiguous; 3 missing
 or not run; 4 usage.
@@ -9,10 +9,10 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Literal
 
 import click
 
+from ledger.claim import Level
 from ledger.verdict import USAGE
 from verifier.evidence import FolderEvidence
 from verifier.forger import MutationError
@@ -41,10 +41,11 @@ def cli() -> None:
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option(
     "--level",
-    type=click.Choice(["records", "raw"]),
+    type=click.Choice(["records", "raw", "reexecute"]),
     default="records",
     show_default=True,
-    help="records: all documents and digests. raw: also the bytes of every captured tensor.",
+    help="records: all documents and digests. raw: also the bytes of every captured tensor. reexecute: also"
+    " every distinct trajectory computed anew, by `mechanism` as a child.",
 )
 @click.option(
     "--format",
@@ -64,23 +65,35 @@ def cli() -> None:
     help="A plan file of your own that plan.yaml must equal: anchors the bundle.",
 )
 @click.option(
+    "--key",
+    "key_file",
+    metavar="PUB",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Public Ed25519 key (PEM) that must have signed the release.",
+)
+@click.option(
     "--verbose", "-v", is_flag=True, help="Print what decided each claim, and all that went unchecked."
 )
 def check_command(
     bundle: Path,
-    level: Literal["records", "raw"],
+    level: Level,
     form: str,
     expect_plan: str | None,
     plan_file: Path | None,
+    key_file: Path | None,
     *,
     verbose: bool,
 ) -> int:
-    """Verify BUNDLE and print the verdict on every claim.
+    """Verify BUNDLE, a folder, .zip or .tar.gz, and print the verdict on every claim.
 
     Findings have a stable code, a place, what was expected and what was found; verifier/README.md lists the
     codes. Without an anchor the report says that the plan is self-declared.
     """
-    checked = check(bundle, level=level, anchor=_anchor(expect_plan, plan_file))
+    anchor = _anchor(expect_plan, plan_file)
+    try:
+        checked = check(bundle, level=level, anchor=anchor, key=key_file.read_bytes() if key_file else None)
+    except ValueError as fault:  # of the key; bad evidence never raises
+        raise click.UsageError(f"--key: {fault}") from fault
     if form == "json":
         click.echo(json.dumps(checked.report.model_dump(mode="json"), indent=1))
     else:

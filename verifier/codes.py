@@ -38,6 +38,11 @@ V108 malformed  . the counts in bundle.json are not those of the manifest
 V109 malformed  . a path has no place in a bundle
 V110 malformed  . a file, a line or the number of files is larger than a verifier reads
 V111 malformed  . a content-addressed file does not have the digest that its name says
+V120 malformed  . an archive or a release holds what has no place in it, or cannot be read to its end
+V121 malformed  . a release's bag does not list exactly its files, each with its sha256
+V122 malformed  . a release's statement is not about its bundle
+V123 malformed  . a release is not signed by the key that the caller gave
+V124 missing    . a release's signature cannot be checked here
 V201 missing    . a document that every bundle has is not there
 V202 malformed  . a JSON document is not one canonical JSON value
 V203 malformed  . a JSON document does not keep its schema
@@ -100,6 +105,13 @@ V807 malformed  raw a capture does not hold exactly the record's surfaces, with 
 V808 malformed  raw a capture holds a NaN, and its record does not say that it rests on U4
 V809 missing    raw captures are left out of the bundle: nothing can be checked at this level
 V810 malformed  . records share a capture and disagree about its trajectory
+V850 malformed  reexecute the plan's recipe does not give the fixture that was run
+V851 malformed  reexecute a surface re-executed has other bits than the record says
+V852 malformed  reexecute the slices re-executed are not those of the record
+V853 malformed  reexecute what else the record says of its computation is not what re-execution gives
+V854 malformed  reexecute a treatment of the bundle cannot be executed
+V855 missing    reexecute re-execution gave no answer about this bundle
+V856 out-of-scope reexecute a simulated model does not agree with a GPU's bits; said, and no claim rests on it
 V901 refuted    . a predicate of a claim does not hold
 V902 refuted    . bad evidence made from this bundle was not refused with the code declared for it
 V903 not-run    . a claim's treatment was not delivered, so there is no verdict on its outcome
@@ -116,8 +128,8 @@ def _codes() -> dict[str, Code]:
         table[code] = Code(
             code=code,
             says=says,
-            verdict=verdict,  # type: ignore[arg-type]  # held to the Literal by a test
-            level="records" if level == "." else "raw",
+            verdict=verdict,  # type: ignore[arg-type]  # held to the Literals by a test
+            level="records" if level == "." else level,  # type: ignore[arg-type]
         )
     return table
 

@@ -5,7 +5,7 @@ from textwrap import fill
 
 from ledger.verdict import CheckResult, ClaimVerdict, Finding, Report
 from verifier.codes import CODES
-from verifier.report import Checked
+from verifier.report import SIGNATURE, Checked
 
 _WIDTH = 100
 _PASSES = ("supported", "out-of-scope")
@@ -45,6 +45,8 @@ def _head(report: Report) -> Iterator[str]:
         yield f"plan: {report.plan.sha256} ({report.plan.identity})"
         if report.plan.identity == "self-declared":
             yield "      The bundle itself says which plan it ran: anchor it with --expect-plan or --plan."
+    yield from (f"signature: {item.reason}" for item in report.checked if item.name == SIGNATURE)
+    yield from (f"signature: {item.reason}" for item in report.not_checked if item.name == SIGNATURE)
 
 
 def _claim(claim: ClaimVerdict, *, verbose: bool, scope: bool) -> Iterator[str]:

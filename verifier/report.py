@@ -2,19 +2,27 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledger.claim import Level
 from ledger.verdict import EXIT_CODES, CheckResult, ClaimVerdict, Finding, PlanIdentity, Report, Verdict
 from verifier.assess import Assessment, assess, judge_all
 from verifier.codes import CODES
-from verifier.evidence import Evidence, FolderEvidence
+from verifier.evidence import Evidence
 from verifier.found import Found, plain
-from verifier.judge import Judged, mutation_found, sunk_by, worst
+from verifier.judge import LEVELS, Judged, mutation_found, sunk_by, worst
 from verifier.library import Library
+from verifier.opening import Given, NothingHereError, opened
 from verifier.trials import MutationTrials
 from verifier.unchecked import unchecked
+
+if TYPE_CHECKING:
+    from verifier.reexecute import Reexecuted
+
+#: What the report calls its word on who signed, and that word where a key decided it (`verifier.stated`).
+SIGNATURE, SIGNED = "signature", "signed by the key given"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,29 +38,82 @@ class Checked:
         return EXIT_CODES[self.report.verdict]
 
 
-def check(path: Path, *, level: Level, anchor: str | None) -> Checked:
-    """Verify the bundle in a folder. `anchor`: the sha256 its plan must have. Bad evidence never raises."""
+def check(path: Path, *, level: Level, anchor: str | None, key: bytes | None = None) -> Checked:
+    """Verify the bundle in a folder or an archive. Bad evidence never raises.
+
+    `anchor`: the sha256 that its plan must have. `key`: PEM of the public key that must have signed the
+    release; raises ValueError if it is none.
+    """
     try:
-        evidence = FolderEvidence(path)
-    except (OSError, ValueError) as fault:
-        return _no_bundle(level, plain(getattr(fault, "strerror", None) or f"{path} is not a folder"))
-    if not evidence.entries:
-        return _no_bundle(level, "an empty folder")
-    return check_evidence(evidence, level=level, anchor=anchor)
+        with opened(path, key=key) as given:
+            return check_evidence(given.evidence, level=level, anchor=anchor, around=given)
+    except NothingHereError as fault:
+        return _no_bundle(level, str(fault))
 
 
 def check_evidence(
-    evidence: Evidence, *, level: Level, anchor: str | None, library: Library | None = None
+    evidence: Evidence,
+    *,
+    level: Level,
+    anchor: str | None,
+    library: Library | None = None,
+    around: Given | None = None,
 ) -> Checked:
     """Verify a bundle wherever it lies. `library`: what was parsed before, for bundles that share files."""
     library = Library() if library is None else library
     base = assess(evidence, library, level=level, anchor=anchor)
+    if around is not None:
+        base = replace(base, found=(*around.findings, *base.found))
+    again = _reexecuted(base) if level == "reexecute" else None
+    if again is not None:
+        base = replace(base, found=(*base.found, *again.findings))
     trials = MutationTrials(base, library, level=level)
     judged = judge_all(base, level=level, trials=trials)
     tried = (*_trial_findings(base, trials), *(item for one in judged for item in one.found))
     # what could not be made from a bundle with findings follows from them, and is listed as not checked
     found = (*base.found, *(item for item in tried if item.code != "V904" or not base.found))
-    return _report(base, level, found, judged, trials)
+    checked = [*_checked(base, found, trials), *_signature(around, checked=True)]
+    rest = [*_not_checked(base, level, judged, trials), *_signature(around, checked=False)]
+    checked += _again(again, checked=True)
+    rest += _again(again, checked=False)
+    return _report(base, level, found, judged, (tuple(checked), tuple(rest)))
+
+
+def _reexecuted(base: Assessment) -> "Reexecuted":
+    from verifier.reexecute import reexecute  # noqa: PLC0415 - needed at this level alone
+
+    return reexecute(base.bundle.evidence, already=frozenset(item.file for item in base.found))
+
+
+def _signature(around: Given | None, *, checked: bool) -> tuple[CheckResult, ...]:
+    """Who signed, in words; it counts as checked only where a key decided it."""
+    if around is None:
+        return ()
+    findings = sum(item.code in {"V123", "V124"} for item in around.findings)
+    decided = bool(findings) or around.signature == SIGNED
+    if decided != checked:
+        return ()
+    says = "the signature of the release"
+    return (CheckResult(name=SIGNATURE, says=says, findings=findings, reason=around.signature),)
+
+
+def _again(again: "Reexecuted | None", *, checked: bool) -> tuple[CheckResult, ...]:
+    """What re-execution decided, with its notes; or what it left open, and why."""
+    if again is None:
+        return ()
+    if checked:
+        counts = Counter(item.code for item in again.findings)
+        return (
+            *(
+                CheckResult(name=code, says=CODES[code].says, findings=counts[code], reason=None)
+                for code in again.checked
+            ),
+            *again.notes,
+        )
+    return tuple(
+        CheckResult(name=code, says=CODES[code].says, findings=0, reason=reason)
+        for code, reason in again.not_checked.items()
+    )
 
 
 def _trial_findings(base: Assessment, trials: MutationTrials) -> tuple[Found, ...]:
@@ -67,7 +128,11 @@ def _trial_findings(base: Assessment, trials: MutationTrials) -> tuple[Found, ..
 
 
 def _report(
-    base: Assessment, level: Level, found: Sequence[Found], judged: Sequence[Judged], trials: MutationTrials
+    base: Assessment,
+    level: Level,
+    found: Sequence[Found],
+    judged: Sequence[Judged],
+    results: tuple[tuple[CheckResult, ...], tuple[CheckResult, ...]],
 ) -> Checked:
     documents = base.bundle.documents
     verdicts: list[Verdict] = [CODES[item.code].verdict for item in found]
@@ -83,8 +148,8 @@ def _report(
         claims=tuple(_claim(one) for one in judged),
         non_claims=documents.ledger.non_claims if documents.ledger else (),
         findings=tuple(item.finding() for item in found),
-        checked=_checked(base, found, trials),
-        not_checked=_not_checked(base, level, judged, trials),
+        checked=results[0],
+        not_checked=results[1],
     )
     return Checked(report=report, sinks=_sinks(base, found))
 
@@ -112,7 +177,10 @@ def _claim(one: Judged) -> ClaimVerdict:
 def _checked(base: Assessment, found: Sequence[Found], trials: MutationTrials) -> tuple[CheckResult, ...]:
     counts = Counter(item.code for item in found)
     ran = [code for code in base.ran if code not in base.skipped]
-    ran += sorted(code for code in counts if code not in base.ran)
+    # what re-execution and the signature decided is told by those themselves
+    ran += sorted(
+        code for code in counts if code not in base.ran and not code.startswith(("V85", "V123", "V124"))
+    )
     results = [
         CheckResult(name=code, says=CODES[code].says, findings=counts[code], reason=None) for code in ran
     ]
@@ -148,13 +216,12 @@ def _not_checked(
         for name, outcome in trials.tried.items()
         if outcome.verdict == "missing"
     )
-    if level == "records":
-        results += (
-            CheckResult(name=code.code, says=code.says, findings=0, reason="needs --level raw")
-            for code in CODES.values()
-            if code.level == "raw"
-        )
-    return (*results, *unchecked())
+    results += (
+        CheckResult(name=code.code, says=code.says, findings=0, reason=f"needs --level {code.level}")
+        for code in CODES.values()
+        if LEVELS.index(code.level) > LEVELS.index(level)
+    )
+    return (*results, *unchecked(level))
 
 
 def _sinks(base: Assessment, found: Sequence[Found]) -> dict[Finding, tuple[str, ...]]:
@@ -167,7 +234,7 @@ def _sinks(base: Assessment, found: Sequence[Found]) -> dict[Finding, tuple[str,
 
 
 def _no_bundle(level: Level, got: str) -> Checked:
-    item = Found(code="V100", file=".", expected="a folder that holds a bundle", got=got)
+    item = Found(code="V100", file=".", expected="a folder or an archive that holds a bundle", got=got)
     report = Report(
         schema_version=1,
         verdict="missing",

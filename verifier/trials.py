@@ -60,6 +60,8 @@ class MutationTrials:
             found += [item for one in judged for item in one.found]
         new = [item for item in found if item not in self._known]
         hits = [item for item in new if item.code == mutation.code]
+        if not hits and (lacks := bad.skipped.get(mutation.code)) is not None:
+            return too_few(f"{mutation.code} could not be carried out: {lacks}")
         if not hits:
             return refuted(f"expected {mutation.code}, got {_codes(new)}")
         if claim is not None and any(one.verdict == "supported" for one in judged):

@@ -1,5 +1,6 @@
 """What no check looks at, field by field, with the reason; the report lists it."""
 
+from ledger.claim import Level
 from ledger.verdict import CheckResult
 
 _FIELDS = (
@@ -33,9 +34,10 @@ _FIELDS = (
 )
 
 
-def unchecked() -> tuple[CheckResult, ...]:
-    """One entry per group of fields."""
+def unchecked(level: Level) -> tuple[CheckResult, ...]:
+    """One entry per group of fields; what re-execution decides is left out at its level."""
     return tuple(
         CheckResult(name=name, says="not checked, by right", findings=0, reason=reason)
         for name, reason in _FIELDS
+        if level != "reexecute" or not reason.startswith("level reexecute")
     )

@@ -7,6 +7,7 @@ import verifier
 from ledger.verdict import Verdict
 from verifier.checks import registry
 from verifier.codes import CODES, table
+from verifier.reexecute import AGREEMENT, RE_EXECUTION
 
 README = Path(verifier.__file__).parent / "README.md"
 
@@ -24,10 +25,11 @@ def test_every_check_says_its_code() -> None:
 
 
 def test_every_code_has_a_check() -> None:
-    """But for those that come of judging, and of there being no bundle."""
+    """But for those of judging, of there being no bundle, of releases and of re-execution."""
     checked = {check.code for check in registry.RECORDS + registry.RAW}
     judged = {"V100", "V901", "V902", "V903", "V904", "V905", "V999"}
-    assert checked | judged == set(CODES)
+    released = {"V120", "V121", "V122", "V123", "V124"}
+    assert checked | judged | released | {*RE_EXECUTION, *AGREEMENT} == set(CODES)
 
 
 def test_levels_and_verdicts() -> None:

@@ -1,0 +1,138 @@
+"""`verifier check` on whatever is given: folder, archive, release; with a key; at the level that re-executes."""
+
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ledger.verdict import CheckResult
+from mechanism.package.keys import new_pair
+from mechanism.package.release import write_release
+from tests.verifier import forge
+from tests.verifier.forge import Files
+from verifier import reexecute as again
+from verifier.__main__ import cli
+from verifier.found import Found
+from verifier.report import check
+
+
+def quick(*arguments: str | Path) -> Result:
+    """The command inside this process; its exit code is its return value."""
+    return CliRunner().invoke(cli, ["check", *map(str, arguments)], standalone_mode=False)
+
+
+def zipped(files: Files, out: Path) -> Path:
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out
+
+
+def tarred(files: Files, out: Path) -> Path:
+    with tarfile.open(out, "w:gz") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(f"bundle/{name}")
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return out
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return new_pair(tmp_path_factory.mktemp("keys") / "mine")
+
+
+@pytest.mark.parametrize("make", [zipped, tarred])
+def test_an_archived_bundle_is_judged_as_its_folder_is(
+    good_files: Files, good_folder: Path, tmp_path: Path, make: object
+) -> None:
+    archive = make(good_files, tmp_path / "bundle")  # type: ignore[operator]
+    ours = json.loads(quick(archive, "--format", "json", "--level", "raw").output)
+    assert ours == json.loads(quick(good_folder, "--format", "json", "--level", "raw").output)
+    assert "signature: unsigned" in quick(archive).output
+
+
+def test_a_key_requires_a_signature(good_folder: Path, keys: tuple[Path, Path], tmp_path: Path) -> None:
+    """By that key: unsigned, or signed by another, is V123; without a key the report says what it is."""
+    signed = tmp_path / "signed.zip"
+    write_release(good_folder, signed, key=keys[0], raw=True, published="2026-01-31")
+    done = quick(signed, "--key", keys[1])
+    assert done.return_value == 0
+    assert "signature: signed by the key given" in done.output
+    assert "signature: signed, and not checked: no --key was given" in quick(signed).output
+    _, other = new_pair(tmp_path / "other")
+    for given, key, got in (
+        (signed, other, "none that it made"),
+        (good_folder, keys[1], "a folder, which bears no signature"),
+    ):
+        done = quick(given, "--key", key)
+        assert done.return_value == 2
+        assert "V123" in done.output
+        assert f"got {got}" in done.output
+
+
+def test_a_key_that_is_none_is_the_callers_mistake(
+    good_folder: Path, keys: tuple[Path, Path], tmp_path: Path
+) -> None:
+    signed = tmp_path / "signed.zip"
+    write_release(good_folder, signed, key=keys[0], raw=False, published="2026-01-31")
+    result = quick(signed, "--key", __file__)
+    assert str(result.exception) == "--key: expected a public key in PEM form, got something else"
+
+
+def test_a_folder_needs_no_key_to_be_looked_at(tmp_path: Path) -> None:
+    """A torn archive is malformed; a file that is none, an empty one and a FIFO hold no bundle."""
+    (tmp_path / "torn").write_bytes(b"\x1f\x8b\x08\0")
+    assert quick(tmp_path / "torn").return_value == 2
+    for name, data in (("text", b"hello"), ("empty", b"")):
+        (tmp_path / name).write_bytes(data)
+        assert quick(tmp_path / name).return_value == 3
+    empty = zipped({}, tmp_path / "empty.zip")
+    assert quick(empty).return_value == 3
+
+
+def found_again(*items: Found, notes: tuple[CheckResult, ...] = ()) -> again.Reexecuted:
+    return again.Reexecuted(findings=items, checked=again.RE_EXECUTION, not_checked={}, notes=notes)
+
+
+def test_what_re_execution_finds_sinks_claims(good_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the highest level: those below are carried out, and nothing is left that it decides."""
+    path = "records/qualification.replay.H0.1.json"
+    bad = Found(code="V851", file=path, key="surfaces.w13", expected="00, recomputed", got="11")
+    monkeypatch.setattr(again, "reexecute", lambda _evidence, **_already: found_again(bad))
+    report = check(good_folder, level="reexecute", anchor=None).report
+    verdicts = {claim.id: claim.verdict for claim in report.claims}
+    assert [finding.code for finding in report.findings] == ["V851"]
+    assert (verdicts["C02"], verdicts["C08"], verdicts["C11"]) == ("malformed", "supported", "supported")
+    assert [item.findings for item in report.checked if item.name == "V851"] == [1]
+    assert not [item for item in report.not_checked if "reexecute" in (item.reason or "")]
+
+
+def test_a_models_disagreement_with_a_gpu_changes_no_verdict(
+    good_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Found(code="V856", file="records/x.json", expected="a", got="b", claims=frozenset())
+    note = CheckResult(name="agreement w13", says="no evidence", findings=1, reason="equal on 1 of 2")
+    monkeypatch.setattr(again, "reexecute", lambda _evidence, **_already: found_again(said, notes=(note,)))
+    checked = check(good_folder, level="reexecute", anchor=None)
+    assert (checked.exit_code, checked.report.verdict) == (0, "supported")
+    assert [finding.code for finding in checked.report.findings] == ["V856"]
+    assert note in checked.report.checked
+
+
+def test_forged_bits_do_not_survive_re_execution(good_folder: Path) -> None:
+    """The forged bundle is right by every rule but one: no engine computed its bits."""
+    checked = check(good_folder, level="reexecute", anchor=None)
+    assert checked.exit_code == 2
+    assert {finding.code for finding in checked.report.findings} == {"V850"}
+
+
+def test_files_of_an_archive_are_named_as_in_a_folder(good_files: Files, tmp_path: Path) -> None:
+    files = {path: data for path, data in good_files.items() if path != "build.json"}
+    report = check(zipped(files, tmp_path / "b.zip"), level="records", anchor=None).report
+    assert [(item.code, item.where) for item in report.findings] == [("V102", "build.json")]
+    assert forge.read_plan(files["plan.yaml"]).name == "quick"
