@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import writing
 from click.testing import CliRunner, Result
 from safetensors.numpy import save_file
 
@@ -19,6 +18,7 @@ from mechanism.__main__ import cli
 from mechanism.fixture.build import build
 from mechanism.fixture.store import load
 from mechanism.plan.document import load_plan
+from tests.checkpoint import writing
 
 Array = npt.NDArray[Any]
 PLANS = Path(__file__).parents[2] / "plans"

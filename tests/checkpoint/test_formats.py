@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import writing
 
 from mechanism.checkpoint.layer import import_layer, weights_digest
+from tests.checkpoint import writing
 
 Array = npt.NDArray[Any]
 MIXTRAL = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import writing
 
 from mechanism.checkpoint.errors import LayoutError, NamesError, SettingsError, ShardError
 from mechanism.checkpoint.layer import import_layer
 from mechanism.checkpoint.values import require_values, values_digest
 from mechanism.fixture import packing
+from tests.checkpoint import writing
 
 Array = npt.NDArray[Any]
 Tensors = dict[str, Array]
