@@ -1,0 +1,219 @@
+"""The notebook functions: their examples run, they agree with the kernel rooms, and change nothing given."""
+
+import doctest
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mechanism
+from mechanism import api
+from mechanism.api_results import Aligned, AlignmentDifference, BitDifference, RunDifference, Simulated
+from mechanism.fixture import recipe
+from mechanism.fixture.routing import topk_ids, topk_weights
+from mechanism.kernel import alignment as aligning
+from mechanism.kernel.devices import Device
+from mechanism.kernel.errors import ConfigurationError, ShapeError
+from mechanism.plan import geometry
+from mechanism.plan.document import load_plan
+
+QUICK = Path(__file__).parents[2] / "plans" / "quick.yaml"
+TOY = Device(name="toy-8sm", arch="sm_86", sms=8, shared_memory=101_376)
+
+
+def test_examples_of_the_docstrings() -> None:
+    done = doctest.testmod(api)
+    assert done.attempted >= 15
+    assert done.failed == 0
+
+
+def test_every_function_says_what_it_takes_and_gives() -> None:
+    assert mechanism.__all__ == ["align", "compare", "membership", "schedule", "simulate"]
+    for name in mechanism.__all__:
+        function = getattr(mechanism, name)
+        assert function is getattr(api, name)
+        assert "Args:" in (function.__doc__ or "") or name == "membership"
+        signature = inspect.signature(function)
+        assert signature.return_annotation
+        assert all(parameter.annotation for parameter in signature.parameters.values())
+    assert set(mechanism.__all__) <= set(dir(mechanism))
+
+
+def test_importing_mechanism_loads_no_numpy() -> None:
+    code = "import sys, mechanism; assert 'numpy' not in sys.modules; mechanism.align; assert 'numpy' in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_names_it_has_not() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'mechanism' has no attribute 'aline'$"):
+        mechanism.aline  # noqa: B018
+
+
+@given(seed=st.integers(0, 2**32 - 1), tokens=st.integers(1, 40), top_k=st.integers(1, 4))
+def test_align_and_membership_agree_with_the_kernel_rooms(seed: int, tokens: int, top_k: int) -> None:
+    chance = np.random.default_rng(seed)
+    rows = [chance.permutation(70)[:top_k].tolist() for _ in range(tokens)]
+    order = chance.permutation(tokens * top_k).tolist()
+    found = mechanism.align(np.array(rows), experts=70, block_size_m=8, arrival=order)
+    want = aligning.align(rows, experts=70, block_size_m=8, arrival=order)
+    assert tuple(found.sorted_token_ids.tolist()) == want.sorted_token_ids
+    assert found.kernel_alignment == want
+    blocks = mechanism.membership(found)
+    for route in range(tokens * top_k):
+        assert blocks[route] == aligning.block_of(want, route)
+    native = mechanism.align(np.array(rows), experts=70, block_size_m=8)
+    assert native.kernel_alignment == aligning.stable(rows, experts=70, block_size_m=8)
+    difference = mechanism.compare(native, found)
+    assert isinstance(difference, AlignmentDifference)
+    assert difference.same_routes
+    assert difference.blocks == aligning.compare(native.kernel_alignment, want).blocks
+    assert set(difference.moved.tolist()) == {
+        route for route in range(tokens * top_k) if blocks[route] != mechanism.membership(native)[route]
+    }
+
+
+def test_small_batches_take_no_arrival() -> None:
+    found = mechanism.align([[0], [0], [0], [0]], experts=1, block_size_m=16)
+    assert found.variant == "small-batch"
+    assert found.sorted_token_ids.tolist() == [0, 1, 2, 3] + [4] * 12
+    assert repr(found) == "Aligned(4 routes in 1 padded blocks of 16)"
+
+
+@pytest.fixture(scope="module")
+def layer() -> dict[str, Any]:
+    fixture = load_plan(QUICK).plan.fixture
+    assert fixture.recipe == "packed-awq/1"
+    packed = {}
+    for gemm in ("w13", "w2"):
+        made = [recipe.projection(fixture, gemm, expert) for expert in range(fixture.experts)]
+        packed[gemm] = tuple(
+            np.stack([getattr(one, part) for one in made]) for part in ("qweight", "qzeros", "scales")
+        )
+    return {
+        "hidden": recipe.hidden_states(fixture),
+        **packed,
+        "topk_ids": topk_ids(fixture),
+        "topk_weights": topk_weights(fixture),
+    }
+
+
+def orders() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    plan = load_plan(QUICK).plan
+    first, second = (
+        geometry.arrival_order(history.arrival, plan.fixture.routes) for history in plan.histories.values()
+    )
+    return first, second
+
+
+def test_the_quick_plan_in_a_notebook(layer: dict[str, Any]) -> None:
+    """Two histories: routes 20 and 37 change sides, and with them the bits of all four surfaces; not at 12 CTAs."""
+    before = {
+        name: [array.copy() for array in np.atleast_1d(value)]
+        for name, value in layer.items()
+        if name == "hidden"
+    }
+    a, b = (mechanism.align(layer["topk_ids"], experts=72, arrival=order) for order in orders())
+    assert repr(mechanism.compare(a, b)) == (
+        "AlignmentDifference(4 slots, membership of 2 padded blocks; moved routes: 20, 37)"
+    )
+    first, second = (mechanism.simulate(**layer, device=TOY, aligned=aligned) for aligned in (a, b))
+    assert repr(first) == (
+        "Simulated(w13 (48, 384), activation (48, 192), w2 (48, 512), output (12, 512); rests on U2, U3, U10)"
+    )
+    assert repr(first.schedules[0]) == (
+        "Scheduled(tile 64 x 128 on 24 CTAs: 24 direct tiles, 12 split, the first in padded block 8)"
+    )
+    found = mechanism.compare(first, second)
+    assert isinstance(found, RunDifference)
+    assert repr(found) == "RunDifference(differing elements: w13 90, activation 66, w2 245, output 102)"
+    assert set(found.w13.indices[:, 0].tolist()) == {20, 37}
+    forced = [mechanism.simulate(**layer, device=TOY, aligned=aligned, grid=12) for aligned in (a, b)]
+    assert (
+        repr(mechanism.compare(*forced))
+        == "RunDifference(differing elements: w13 0, activation 0, w2 0, output 0)"
+    )
+    assert all((kept == array).all() for kept, array in zip(before["hidden"], layer["hidden"], strict=True))
+
+
+def test_default_alignment_is_the_stable_one(layer: dict[str, Any]) -> None:
+    run = mechanism.simulate(**layer, device=TOY)
+    assert isinstance(run, Simulated)
+    assert run.aligned.kernel_alignment == mechanism.align(layer["topk_ids"], experts=72).kernel_alignment
+
+
+def test_results_cannot_be_written(layer: dict[str, Any]) -> None:
+    aligned = mechanism.align(layer["topk_ids"], experts=72)
+    for array in (aligned.sorted_token_ids, aligned.expert_ids, mechanism.membership(aligned)):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+def test_schedule_by_device_is_the_host_codes_choice() -> None:
+    ids = np.arange(96).reshape(12, 8)
+    aligned = mechanism.align(ids, experts=128)
+    found = mechanism.schedule(aligned, n=1536, k=2048, group=128, device="rtx-3090")
+    assert (found.tile, found.grid, found.slices.shape) == ((64, 128), 246, (96, 12))
+    assert found.kernel_schedule.slices(0, 0)[0].end == 32
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda: mechanism.align(np.zeros(4), experts=4),
+            "topk_ids: expected integers (tokens, top_k), got float64 (4,)",
+        ),
+        (
+            lambda: mechanism.compare(np.zeros(2), [0, 0]),
+            "compare: expected two alignments, two arrays or two simulated passes, got ndarray and list",
+        ),
+        (lambda: mechanism.compare(np.zeros(2), np.zeros(3)), "expected float64 (3,), got float64 (2,)"),
+    ],
+)
+def test_shapes_that_do_not_fit(call: Any, says: str) -> None:
+    with pytest.raises(ShapeError) as raised:
+        call()
+    assert str(raised.value) == says
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda: mechanism.schedule(50, n=1536, k=2048, group=128, device="rtx-3090"),
+            "expected tile and grid, or a device and an alignment, got neither pair whole",
+        ),
+        (
+            lambda: mechanism.schedule(
+                mechanism.align([[0]], experts=70), n=1536, k=2048, group=128, device="rtx-3070"
+            ),
+            "device: expected one of a100, a10, a40, rtx-3090, rtx-a6000, l4, l40s, rtx-4090, h100, h100-pcie, h200,"
+            " b200, rtx-5090, or a Device, got rtx-3070",
+        ),
+    ],
+)
+def test_launches_that_are_not_known(call: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        call()
+    assert str(raised.value) == says
+
+
+def test_equal_means_equal_bits() -> None:
+    """Cases Q1 and Q2: -0.0 is not 0.0; a NaN equals itself and no other NaN."""
+    left = np.array([0x8000, 0x7E00, 0x7E00], dtype=np.uint16).view(np.float16)
+    right = np.array([0x0000, 0x7E00, 0x7FFF], dtype=np.uint16).view(np.float16)
+    found = mechanism.compare(left, right)
+    assert isinstance(found, BitDifference)
+    assert found.indices.reshape(-1).tolist() == [0, 2]
+    assert bool(found)
+    assert repr(mechanism.compare(left, left)) == "BitDifference(none of 3 elements)"
+
+
+def test_kinds_of_results() -> None:
+    assert isinstance(mechanism.align([[0]], experts=70), Aligned)
