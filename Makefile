@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run quick test test-all lint evidence bench schemas clean
+.PHONY: run quick test test-all lint evidence bench gpu wheel-check schemas clean
 
 run: $(VENV)/run.stamp  ## the 70-process campaign on the simulated engine, verified
 	$(BIN)/mechanism run plans/route_block.yaml
@@ -12,10 +12,10 @@ quick: $(VENV)/run.stamp  ## the same matrix on a toy geometry, in seconds
 	$(BIN)/mechanism run plans/quick.yaml
 
 test: $(VENV)/dev.stamp  ## the tests, without the slow ones
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu and not vllm_wheel"
 
 test-all: $(VENV)/dev.stamp  ## the slow tests too
-	$(BIN)/python -m pytest -q -n 2 -m "not gpu"
+	$(BIN)/python -m pytest -q -n 2 -m "not gpu and not vllm_wheel"
 
 lint: $(VENV)/dev.stamp  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -28,6 +28,19 @@ evidence: $(VENV)/run.stamp  ## verify the committed evidence, raw bytes include
 
 bench: $(VENV)/dev.stamp  ## measure; writes bench.json
 	$(BIN)/python tests/bench/bench.py
+
+wheel-check:  ## the engine vllm against the real wheel, without a GPU; makes 6 GB in .wheel-venv
+	PYTHON=$(PYTHON) tests/vllm_engine/with_wheel.sh
+
+# An environment with the extra gpu; or set GPU_PYTHON to one with torch 2.11.0 where a package `vllm` holds _moe_C.
+GPU_PYTHON ?= .gpu-venv/bin/python
+
+gpu: $(GPU_PYTHON)  ## on a machine with a GPU: settle what a CPU assumes, then run the campaign of that GPU
+	$(GPU_PYTHON) -m mechanism gpu check --out runs/local/gpu --vectors tests/kernel/vectors
+
+.gpu-venv/bin/python:
+	$(PYTHON) -m venv .gpu-venv
+	.gpu-venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[gpu]'
 
 schemas: $(VENV)/run.stamp  ## write the JSON Schemas anew from the models
 	$(BIN)/python -m ledger.schemas
@@ -44,7 +57,7 @@ $(VENV)/run.stamp: $(VENV)/python.stamp pyproject.toml
 	$(BIN)/python -m compileall -q mechanism ledger verifier
 	@touch $@
 
-$(VENV)/dev.stamp: $(VENV)/run.stamp
+$(VENV)/dev.stamp: $(VENV)/run.stamp pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[run,package,dev]'
 	@touch $@
 

@@ -178,31 +178,6 @@ def report(bundle: Path, out: Path, plan: Path | None, expect_plan: str | None) 
     return command(ReportOptions(bundle=bundle, out=out, plan=plan, expect_plan=expect_plan))
 
 
-@cli.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    help="Folder for index.html; made if need be.",
-)
-@click.option(
-    "--plan", type=click.Path(path_type=Path), help="Anchor: the plan file the bundle must have run."
-)
-@click.option("--expect-plan", help="Anchor: the sha256 of that plan.")
-@reported
-def report(bundle: Path, out: Path, plan: Path | None, expect_plan: str | None) -> int:
-    """Make one page of BUNDLE for a reviewer: verdicts, schedule, trajectories, first differences.
-
-    Needs the extra `report`. The page is one file that loads nothing, works from file://, and says SIMULATED
-    where it is.
-    """
-    from mechanism.command.report import ReportOptions
-    from mechanism.command.report import report as command
-
-    return command(ReportOptions(bundle=bundle, out=out, plan=plan, expect_plan=expect_plan))
-
-
 @cli.group()
 def fixture() -> None:
     """Build fixtures: one MoE layer of packed AWQ weights, hidden states and a routing."""
@@ -361,6 +336,39 @@ def key_new(prefix: Path) -> int:
     from mechanism.command.package import new_key as command
 
     return command(prefix)
+
+
+@cli.group()
+def gpu() -> None:
+    """Plans for a GPU from its geometry, and the checks to run on one."""
+
+
+@gpu.command("plan")
+@click.option("--gpu", "device", required=True, help="A known GPU, e.g. h200.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The plan's file.")
+@click.option("--claims", type=click.Path(path_type=Path, dir_okay=False), help="Its ledger's file.")
+@reported
+def gpu_plan(device: str, out: Path, claims: Path | None) -> int:
+    """Write the route-block plan of a GPU, and its ledger, from the schedule of the launches it makes."""
+    from mechanism.command.gpu import gpu_plan as command
+
+    return command(device, out=out, claims=claims)
+
+
+@gpu.command("check")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="New folder.")
+@click.option("--vectors", type=click.Path(path_type=Path), multiple=True, help="Folders of golden vectors.")
+@click.option("--jobs", type=click.IntRange(min=1), default=4, show_default=True, help="Of the campaign.")
+@click.option("--no-campaign", is_flag=True, help="Leave the cold processes out.")
+@reported
+def gpu_check(out: Path, vectors: tuple[Path, ...], jobs: int, *, no_campaign: bool) -> int:
+    """Settle on this GPU what a CPU assumes: silu, row positions, registers, atomics, vectors; then a campaign.
+
+    Results, recorded vectors, the bundle and a summary table land in --out. Needs the pinned build.
+    """
+    from mechanism.command.gpu_check import CheckOptions, gpu_check as command
+
+    return command(CheckOptions(out=out, vectors=vectors, jobs=jobs, campaign=not no_campaign))
 
 
 def main() -> Any:

@@ -26,7 +26,7 @@ def check_vectors(folders: tuple[Path, ...], *, arithmetic: str) -> int:
     multiply = _implementation(arithmetic)
     equal = total = 0
     for folder in folders:
-        files = list(_vector_files(folder))
+        files = list(vector_files(folder))
         if not files:
             raise MechanismError(f"{folder}: expected vector files in it or below, found none")
         for path in files:
@@ -47,7 +47,7 @@ def _implementation(arithmetic: str) -> Multiply:
     )
 
 
-def _vector_files(folder: Path) -> Iterator[Path]:
+def vector_files(folder: Path) -> Iterator[Path]:
     """Every file but READMEs, licences and the `.json` twins of recipe cases, sorted."""
     if not folder.is_dir():
         raise MechanismError(f"{folder}: expected a folder of vector files, found none; check the path")

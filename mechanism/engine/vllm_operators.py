@@ -115,14 +115,20 @@ class Operators:
         """Weights, scales and zero points of one GEMM on the device, in the layout that the kernel reads."""
         qweight, scales, zeros = (tensors[f"{gemm}_{part}"] for part in ("qweight", "scales", "qzeros"))
         if self.repack == "cpu":
-            made = vllm_repack.repacked(qweight, scales, zeros, intermediate=intermediate, group=group)
-            weights, permuted, packed = (self.put(array) for array in made)
-            return weights, permuted, packed
+            return self.repacked(qweight, scales, zeros, intermediate=intermediate, group=group)
         return on_device(
             lambda: _vllm_repacked(
                 self.put(qweight), self.put(scales), self.put(zeros), intermediate=intermediate, group=group
             )
         )
+
+    def repacked(
+        self, qweight: Array, scales: Array, zeros: Array, *, intermediate: int, group: int
+    ) -> tuple[Any, Any, Any]:
+        """Weights, scales and zero points by the CPU path, on the device."""
+        made = vllm_repack.repacked(qweight, scales, zeros, intermediate=intermediate, group=group)
+        weights, permuted, packed = (self.put(array) for array in made)
+        return weights, permuted, packed
 
     def profiled(self, run: Callable[[], None], path: Path) -> None:
         """Run something under the torch profiler and leave its Chrome trace at `path`."""

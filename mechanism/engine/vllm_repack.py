@@ -4,6 +4,7 @@ Equal bit for bit to what vLLM's own functions make, by test against the real pa
 defect of 1.4: the scale permutation is chosen by I per rank for both GEMMs.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -69,5 +70,6 @@ def repacked(
     qweight: I32, scales: Array, qzeros: I32, *, intermediate: int, group: int
 ) -> tuple[I32, Array, I32]:
     """All experts of one GEMM: int32 [E, K/16, 2N], scales and zero points in their own shapes."""
-    experts = np.stack([repack_weights(qweight[expert]) for expert in range(qweight.shape[0])])
+    with ThreadPoolExecutor(max_workers=8) as pool:  # numpy releases the interpreter lock
+        experts = np.stack(list(pool.map(repack_weights, qweight)))
     return experts, permute_scales(scales, intermediate=intermediate, group=group), permute_zeros(qzeros)

@@ -18,6 +18,7 @@ ROOMS = [
     "package",
     "reexecute",
     "campaign",
+    "gpu",
     "report",
     "trace",
     "explain",

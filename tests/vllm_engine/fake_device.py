@@ -89,6 +89,10 @@ class FakeOperators:
         )
         return as_loaded(weights, group_size=group, intermediate=intermediate), None, None
 
+    def repacked(self, qweight: Array, scales: Array, zeros: Array, **_sizes: int) -> Any:
+        """Weights that are read as they are: the caller chose the permutation that the kernel expects."""
+        return Weights(qweight=qweight, qzeros=zeros, scales=scales), None, None
+
     def stable(self, topk_ids: Array, block_size_m: int, experts: int) -> tuple[Array, Array, Array]:
         """As the plugin makes it."""
         made = alignment.stable(topk_ids.tolist(), experts=experts, block_size_m=block_size_m)
