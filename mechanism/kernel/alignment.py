@@ -250,7 +250,7 @@ def _served_experts(
     small = variant(len(flat), experts) == "small-batch"
     served = []
     for route, expert in enumerate(flat):
-        if expert < 0 and not versions.version(kernel).single_accumulator:
+        if expert < 0 and not versions.version(kernel).drops_negative_ids:
             raise AlignmentError(f"route {route}: expert {expert} is out of bounds memory in {kernel}")
         if expert >= experts and small:
             raise AlignmentError(

@@ -1,6 +1,6 @@
-"""What one matrix instruction does to the bits (tensor-core 1 to 7): rules as data, exact fast steps.
+"""What one matrix instruction does to the bits (tensor-core 1 to 7): rules as data, one exact step.
 
-``step`` picks the fast scheme of section 7.1 where its domain check holds, else 7.2 with 7.3.
+``step`` is sections 7.2 and 7.3, for any input; ``chain.FastChain`` is 7.1, for the GEMM's fp16 operands.
 ``plain.py`` reads the same rules with integers only and is the tests' oracle.
 """
 

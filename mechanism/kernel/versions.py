@@ -20,6 +20,7 @@ class Version:
         fp32_small_sums: The final sum of 2, 3 or 4 routes keeps fp32 until the end.
         single_accumulator: The final sum uses one fp32 accumulator, not four.
         positive_zero_up: The activation adds +0 to the up value, so -0 becomes +0.
+        drops_negative_ids: A negative expert id drops its route; elsewhere it is out of bounds memory.
         keeps_invalid_tail: Unused expert_ids hold 0, and the slot buffer is never shrunk.
     """
 
@@ -29,6 +30,7 @@ class Version:
     fp32_small_sums: bool = False
     single_accumulator: bool = False
     positive_zero_up: bool = False
+    drops_negative_ids: bool = False
     keeps_invalid_tail: bool = False
 
 
@@ -51,6 +53,7 @@ VERSIONS: Final = MappingProxyType(
                 fp32_small_sums=True,
                 single_accumulator=True,
                 positive_zero_up=True,
+                drops_negative_ids=True,
             ),
         )
     }
