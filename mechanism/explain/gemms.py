@@ -182,7 +182,7 @@ def _alternatives(
 
 
 def _first_valid(shape: Shape, device: Device, block_size_m: int, kernel: str) -> Launch:
-    """0.11.0 takes, from 32 rows on, the first tile that fits, with 1 CTA per SM: no registers asked (A.1)."""
+    """0.11.0 takes, from 32 rows on, the first tile that fits, with 1 CTA per SM (A.1)."""
     rows = 16 * -(-block_size_m // 16)
     for tile_k, tile_n, threads in configuration.candidates(block_size_m, kernel=kernel):
         cache = configuration.shared_memory(
@@ -192,7 +192,8 @@ def _first_valid(shape: Shape, device: Device, block_size_m: int, kernel: str) -
         if shape.k % tile_k == 0 and shape.n % tile_n == 0 and cache + 512 <= device.shared_memory:
             return Launch(tile_k=tile_k, tile_n=tile_n, threads=threads, ctas_per_sm=1, grid=device.sms)
     raise ConfigurationError(
-        f"no tile of {kernel} divides N={shape.n}, K={shape.k} and fits {device.shared_memory} bytes on {device.name}"
+        f"no tile of {kernel} divides N={shape.n}, K={shape.k} and fits {device.shared_memory} bytes on"
+        f" {device.name}"
     )
 
 

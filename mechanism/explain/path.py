@@ -201,6 +201,14 @@ def _environment(kernel: str) -> tuple[Obstacle, ...]:
     if versions.version(kernel).single_accumulator:
         notes.append(
             Obstacle(
+                says="register counts decide tile and grid and belong to a build's own wheel; those of"
+                " 0.22.0 are"
+                " used here",
+                section="A.2, 4.4",
+            )
+        )
+        notes.append(
+            Obstacle(
                 says="other MoE backends exist in this build; Marlin is assumed to be first in line for"
                 " AWQ with"
                 " zero points (U9): look for the log line that names the backend",

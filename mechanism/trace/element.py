@@ -36,6 +36,7 @@ class Tracer:
         self._layer, self._fixture, self._kernel = layer, plan.fixture, plan.build.kernel
         self._dtype = plan.fixture.dtype
         self._rule: Rules = rules(plan.build.device.arch, self._dtype)
+        self._rows: dict[tuple[int, int, int, Schedule], U16] = {}
         self._channelwise = {gemm.name: gemm.group == -1 for gemm in geometry.gemms(plan.fixture)}
 
     def element(
@@ -60,8 +61,15 @@ class Tracer:
 
     def activation_row(self, run: Run, route: int) -> U16:
         """Bit patterns of one row of the activation, (I,): the input of the second GEMM."""
-        schedule = run.schedules[0]
         block = block_of(run.alignment, route)
+        # all that decides the row: histories share those of routes that did not move
+        key = (route, block, run.alignment.expert_ids[block], run.schedules[0])
+        if key not in self._rows:
+            self._rows[key] = self._activation_row(run, route, block)
+        return self._rows[key]
+
+    def _activation_row(self, run: Run, route: int, block: int) -> U16:
+        schedule = run.schedules[0]
         operand = self._layer.operand("w13", run.alignment.expert_ids[block])
         x = self._layer.hidden(route // self._fixture.top_k)
         parts = []
