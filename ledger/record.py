@@ -26,6 +26,25 @@ class Marker(Frozen):
     time_us: Count
 
 
+class Containment(Frozen):
+    """What held a process, as it found itself held; the same throughout a cohort.
+
+    `by`: mount and network namespaces, Landlock, or file modes alone. `bundle`: whether it could write into
+    bundle or fixture; `elsewhere`: beside the bundle; its own files apart. `network`: none, no TCP, or the
+    machine's. `memory` (address space) and `file_size` in bytes, `processes` of its user: null where no limit
+    binds. `nice`: its priority.
+    """
+
+    by: Literal["namespaces", "landlock", "modes"]
+    bundle: Literal["read-only", "writable"]
+    elsewhere: Literal["read-only", "writable"]
+    network: Literal["none", "no-tcp", "host"]
+    memory: Positive | None
+    file_size: Positive | None
+    processes: Positive | None
+    nice: Annotated[int, Field(ge=-20, le=19)]
+
+
 class Process(Frozen):
     """Which process this was. `started_us`: microseconds from boot; paths in argv are symbolic."""
 
@@ -38,6 +57,7 @@ class Process(Frozen):
     argv: Annotated[tuple[str, ...], Field(min_length=1)]
     environment: dict[str, str]
     working_folder: Literal["/"]
+    containment: Containment
 
 
 class DeliveredAlignment(Frozen):

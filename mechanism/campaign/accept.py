@@ -4,7 +4,7 @@ The checks, in order; the first that fails is the attempt's reason:
 1 the process ended by itself with exit code 0 and left nobody behind; 2 it wrote one record and the files
 that belong to it, and nothing else; 3 the record is canonical and of its schema; 4 it is the record of
 this very process; 5 the treatment is the one asked for; 6 capture and alignment are what it names; 7 its
-software is the cohort's.
+software is the cohort's, and it was held as the cohort was.
 """
 
 import signal
@@ -17,7 +17,7 @@ from ledger.bundle import Outcome as Verdict
 from ledger.canonical import CanonicalError, parse_canonical, sha256
 from ledger.fault import FaultsError
 from ledger.model import ModelT, read_json
-from ledger.record import MARKERS, AlignmentFile, BuildFile, Record
+from ledger.record import MARKERS, AlignmentFile, BuildFile, Containment, Record
 from mechanism.campaign.bundle import Staged
 from mechanism.process.launch import Launch, Outcome
 from mechanism.process.request import BUILD, REQUEST, CellRequest
@@ -30,12 +30,20 @@ PATH_MAX = 4096  # bytes, limits.h
 class Refused:
     """An attempt without a valid record.
 
-    `foreign`: it ran other software than the cohort, so every further process would too.
+    `foreign`: its software or containment is not the cohort's, and no further process's would be.
     """
 
     verdict: Verdict
     reason: str
     foreign: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cohort:
+    """What all processes of a bundle share: its build.json, and how they were held. None before the first."""
+
+    build: bytes | None
+    containment: Containment | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,14 +61,14 @@ class _Unfit(Exception):  # noqa: N818 - never leaves this module
 
 
 def examine(
-    outcome: Outcome, launch: Launch, request: CellRequest, symbols: Symbols, build: bytes | None
+    outcome: Outcome, launch: Launch, request: CellRequest, symbols: Symbols, cohort: Cohort
 ) -> Accepted | Refused:
-    """Judge one process. `build`: the cohort's build.json, None before its first valid process."""
+    """Judge one process."""
     refused = _ended_well(outcome, launch, symbols)
     if refused is not None:
         return refused
     try:
-        return _accept(outcome, launch, request, symbols, build)
+        return _accept(outcome, launch, request, symbols, cohort)
     except _Unfit as fault:
         return Refused(verdict="invalid", reason=symbols.hide(str(fault)))
 
@@ -99,8 +107,9 @@ def signal_name(number: int) -> str:
 
 
 def _accept(
-    outcome: Outcome, launch: Launch, request: CellRequest, symbols: Symbols, build: bytes | None
+    outcome: Outcome, launch: Launch, request: CellRequest, symbols: Symbols, cohort: Cohort
 ) -> Accepted | Refused:
+    build = cohort.build
     staging = Path(request.staging)
     found = {path.relative_to(staging).as_posix() for path in staging.rglob("*") if not path.is_dir()}
     name = request.record
@@ -131,6 +140,9 @@ def _accept(
         )
     if build is not None and build != identity:
         return Refused(verdict="invalid", reason=_foreign(build, identity), foreign=True)
+    held = record.process.containment
+    if cohort.containment not in (None, held):
+        return Refused(verdict="invalid", reason=_otherwise(cohort.containment, held), foreign=True)
     staged = Staged(
         build=staging / BUILD if build is None else None,
         alignment=staging / alignment if own_alignment else None,
@@ -165,6 +177,7 @@ def _this_process(
     yield "process.nonce", request.nonce, process.nonce
     yield "process.pid", outcome.pid, process.pid
     yield "process.argv", tuple(symbols.hide(part) for part in launch.argv), process.argv
+    yield "process.containment.by", request.containment, process.containment.by
     yield "process.environment", dict(request.environment), process.environment
     yield "markers", MARKERS, tuple(marker.name for marker in record.markers)
     times = [marker.time_us for marker in record.markers]
@@ -199,6 +212,13 @@ def _foreign(cohort: bytes, identity: bytes) -> str:
         if left[key] != right[key]
     ]
     return f"its software is not the cohort's: expected what {BUILD} has, got other {', '.join(differing)}"
+
+
+def _otherwise(cohort: Containment | None, held: Containment) -> str:
+    """Check 7, in words: how this process was held otherwise than the cohort."""
+    left, right = {} if cohort is None else cohort.model_dump(), held.model_dump()
+    differing = (f"{key} {left[key]}, got {right[key]}" for key in left if left[key] != right[key])
+    return f"it was not held as the cohort was: expected {', '.join(differing)}"
 
 
 def _differing(left: dict[str, Any], right: dict[str, Any]) -> set[str]:

@@ -8,6 +8,7 @@ from ledger.canonical import sha256
 from ledger.lock import LaunchLock, Lock, LockedCell
 from ledger.plan import Plan
 from ledger.record import RoutingFile
+from mechanism.campaign.bundle import STAGING
 from mechanism.campaign.injection import injected
 from mechanism.campaign.order import path_of
 from mechanism.engine.asked import LaunchRequest, Shape
@@ -16,13 +17,18 @@ from mechanism.kernel.alignment import block_size_m, variant
 from mechanism.kernel.arrival import relies_on_lane_order
 from mechanism.plan.geometry import arrival_order
 from mechanism.process import files
+from mechanism.process.containment import JIT_CACHE, Containment, Kind, containment, limits_of
 from mechanism.process.request import CellRequest
 from mechanism.process.symbols import Symbols
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asking:
-    """What all cells of a campaign have in common. `fixture_folder`: where the frozen fixture lies."""
+    """What all cells of a campaign have in common.
+
+    `fixture_folder`: where the frozen fixture lies. `kind`: how cells are held; `writable`: what they may
+    write to beside their own.
+    """
 
     plan: Plan
     lock: Lock
@@ -30,6 +36,27 @@ class Asking:
     fixture_folder: Path
     folder: Path
     symbols: Symbols
+    kind: Kind
+    writable: tuple[Path, ...] = ()
+
+    def contain(self, request: CellRequest) -> Containment:
+        """How the cell of the request is held."""
+        cache = (self.folder / STAGING / JIT_CACHE,) if request.engine == "vllm" else ()
+        return containment(
+            self.kind,
+            engine=request.engine,
+            bundle=self.folder,
+            fixture=self.fixture_folder,
+            own=(Path(request.staging), *cache),
+            more=self.writable,
+            limits=limits_of(
+                self.kind,
+                engine=request.engine,
+                shape=request.shape,
+                fixture_bytes=sum(path.stat().st_size for path in self.fixture_folder.iterdir()),
+                surfaces=request.surfaces,
+            ),
+        )
 
     def request(
         self, cell: LockedCell, *, attempt: int, nonce: str, injected_sha256: str | None, staging: Path
@@ -80,6 +107,7 @@ class Asking:
             symbols=self.symbols.pairs,
             bundle=str(self.folder),
             staging=str(staging),
+            containment=self.kind,
         )
 
     def place_alignment(self, cell: LockedCell, donor: str | None) -> str | None:
@@ -123,7 +151,7 @@ class Asking:
     def _rests_on(self, history: str) -> tuple[str, ...]:
         """U5 if the history's native alignment, which the cell injects, needs lanes served out of order."""
         fixture = self.plan.fixture
-        if self.plan.engine != "simulated" or variant(fixture.routes, fixture.experts) != "large":
+        if self.plan.stable_construction or self.plan.engine != "simulated" or variant(fixture.routes, fixture.experts) != "large":
             return ()
         order = arrival_order(self.plan.histories[history].arrival, fixture.routes)
         return ("U5",) if relies_on_lane_order(order, self.routing.topk_ids) else ()

@@ -96,12 +96,17 @@ class Staged:
     record: Path
 
 
-def promote(folder: Path, staged: Staged) -> None:
+def promote(folder: Path, staged: Staged, *, read_only: bool = False) -> None:
     """Move a process's files into the bundle, the record last: its name appearing is what makes it valid.
 
+    `read_only`: by their modes, where nothing better holds later processes off.
     Equal captures and alignments are stored once. Raises FileExistsError if the record is there already.
     """
     target = folder / "records" / staged.record.name
+    if read_only:
+        for path in (staged.build, staged.alignment, staged.capture, staged.record):
+            if path is not None:
+                path.chmod(0o444)
     if target.exists():
         raise FileExistsError(errno.EEXIST, "File exists", str(target))
     if staged.build is not None:

@@ -12,7 +12,7 @@ from ledger.bundle import AttemptEnded, AttemptStarted
 from ledger.canonical import NO_DIGEST, CanonicalError, parse_canonical, sha256
 from ledger.fault import FaultsError
 from ledger.model import read_json
-from ledger.record import Record, record_path
+from ledger.record import Containment, Record, record_path
 from mechanism.campaign.attempts import Log
 from mechanism.errors import CampaignError
 
@@ -25,11 +25,13 @@ class Recovered:
         valid: The alignment digest of every valid process, by the path of its record.
         ends: What to append for processes of which no end was logged.
         notes: The same for people.
+        containment: How the processes recorded so far were held; None if there are none.
     """
 
     valid: Mapping[str, str]
     ends: tuple[AttemptEnded, ...]
     notes: tuple[str, ...]
+    containment: Containment | None = None
 
 
 def recover(folder: Path, log: Log, *, now_us: Callable[[], int]) -> Recovered:
@@ -39,6 +41,7 @@ def recover(folder: Path, log: Log, *, now_us: Callable[[], int]) -> Recovered:
     a record that no valid attempt wrote.
     """
     valid: dict[str, str] = {}
+    held: Containment | None = None
     started = {event.attempt: event for event in log.events if isinstance(event, AttemptStarted)}
     for event in log.events:
         if isinstance(event, AttemptEnded) and event.outcome == "valid":
@@ -46,12 +49,14 @@ def recover(folder: Path, log: Log, *, now_us: Callable[[], int]) -> Recovered:
             if record is None:
                 raise CampaignError(f"{folder / path}: the log says it is valid, but there is no such file")
             valid[path] = record.treatment.alignment.sha256
+            held = record.process.containment
     ends: list[AttemptEnded] = []
     notes: list[str] = []
     for attempt in log.open_attempts():
         path, record = _record(folder, attempt, expected=None)
         if record is not None and record.attempt == attempt.attempt:
             valid[path] = record.treatment.alignment.sha256
+            held = record.process.containment
             reason = "its record was in place when its runner stopped"
             ends.append(_ended(attempt, reason, sha256((folder / path).read_bytes()), now_us()))
         else:
@@ -64,7 +69,7 @@ def recover(folder: Path, log: Log, *, now_us: Callable[[], int]) -> Recovered:
                 f"{found}: expected only records that the log calls valid, got another; look at it, move it"
                 " away, then --resume"
             )
-    return Recovered(valid=valid, ends=tuple(ends), notes=tuple(notes))
+    return Recovered(valid=valid, ends=tuple(ends), notes=tuple(notes), containment=held)
 
 
 def _record(folder: Path, attempt: AttemptStarted, *, expected: str | None) -> tuple[str, Record | None]:

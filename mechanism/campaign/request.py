@@ -8,6 +8,7 @@ from ledger.lock import Lock
 from ledger.plan import Plan
 from mechanism.campaign import bundle
 from mechanism.campaign.events import Observer, unobserved
+from mechanism.process.containment import Kind
 from mechanism.process.launch import CHILD
 
 INCOMPLETE = 5
@@ -31,6 +32,8 @@ class RunRequest:
         observer: Told of every event, in the runner's own thread.
         module: The child's module; tests aim it at children of theirs.
         grace_us: How long a process has to heed TERM, microseconds.
+        containment: How cells are to be held; None: as well as this system can.
+        writable: Folders that cells may write to beside their own; for tests, whose children leave marks.
     """
 
     plan: Plan
@@ -46,6 +49,8 @@ class RunRequest:
     observer: Observer = unobserved
     module: str = CHILD
     grace_us: int = 1_000_000
+    containment: Kind | None = None
+    writable: tuple[Path, ...] = ()
 
     def documents(self) -> Mapping[str, bytes]:
         """The bundle's frozen documents by name."""

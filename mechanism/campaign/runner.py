@@ -8,6 +8,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ledger.canonical import CanonicalError, parse_canonical
@@ -15,8 +16,10 @@ from ledger.fault import FaultsError
 from ledger.model import read_json
 from ledger.record import RoutingFile
 from mechanism.campaign import bundle, folder_lock, interrupt
+from mechanism.campaign.accept import Cohort
 from mechanism.campaign.asking import Asking
 from mechanism.campaign.attempts import Log, LogWriter, mend, read_log
+from mechanism.campaign.holding import choose
 from mechanism.campaign.order import path_of
 from mechanism.campaign.recover import Recovered, recover
 from mechanism.campaign.request import CampaignResult, RunRequest
@@ -39,9 +42,7 @@ def run_campaign(request: RunRequest) -> CampaignResult:
     """
     require_engine(request.plan.engine)
     pinned = request.plan.build
-    require_machine(
-        request.plan.engine, kernel=pinned.kernel, device=pinned.device.model_dump(mode="json")
-    )
+    require_machine(request.plan.engine, kernel=pinned.kernel, device=pinned.device.model_dump(mode="json"))
     folder = request.out.absolute()
     _require_system(request, folder)
     with contextlib.ExitStack() as stack:
@@ -100,6 +101,8 @@ def _prepare(
     writer = stack.enter_context(contextlib.closing(LogWriter(bundle.log_path(folder), log)))
     for end in recovered.ends:
         writer.append(end)
+    compile_sources(SOURCE / name for name in ("ledger", "mechanism"))
+    supervisor = compile_supervisor(folder / bundle.STAGING)
     asking = Asking(
         plan=request.plan,
         lock=request.lock,
@@ -107,17 +110,20 @@ def _prepare(
         fixture_folder=request.fixture_folder.absolute(),
         folder=folder,
         symbols=known_paths(folder, request.fixture_folder.absolute()),
+        kind=choose(request, folder, supervisor, recovered.containment),
+        writable=request.writable,
     )
-    compile_sources(SOURCE / name for name in ("ledger", "mechanism"))
     build = folder / BUILD
     slots = Slots(
         request=request,
         asking=asking,
         writer=writer,
         valid=recovered.valid,
-        build=build.read_bytes() if build.exists() else None,
+        cohort=Cohort(
+            build=build.read_bytes() if build.exists() else None, containment=recovered.containment
+        ),
         next_attempt=log.next_attempt,
-        supervisor=compile_supervisor(folder / bundle.STAGING),
+        supervisor=supervisor,
         hold=hold,
     )
     return slots, recovered.notes
@@ -138,7 +144,7 @@ def _recover(folder: Path, *, resume: bool) -> tuple[Log, Recovered]:
             f"{path.name}: {len(torn)} bytes after the last whole line were torn; kept in the log",
             *notes,
         )
-    return log, Recovered(valid=recovered.valid, ends=recovered.ends, notes=notes)
+    return log, replace(recovered, notes=notes)
 
 
 def _finish(

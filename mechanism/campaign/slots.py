@@ -17,7 +17,7 @@ from ledger.bundle import Outcome as Verdict
 from ledger.canonical import NO_DIGEST, sha256
 from ledger.lock import LockedCell
 from mechanism.campaign import bundle
-from mechanism.campaign.accept import Refused, examine, said
+from mechanism.campaign.accept import Cohort, Refused, examine, said
 from mechanism.campaign.asking import Asking
 from mechanism.campaign.attempts import LogWriter
 from mechanism.campaign.events import CampaignStarted, CellEnded, CellStarted, Progress
@@ -62,7 +62,7 @@ class Slots:
         asking: Asking,
         writer: LogWriter,
         valid: Mapping[str, str],
-        build: bytes | None,
+        cohort: Cohort,
         next_attempt: int,
         supervisor: Path,
         hold: int,
@@ -75,7 +75,7 @@ class Slots:
         self._request = request
         self._asking = asking
         self._writer = writer
-        self._build = build
+        self._cohort = cohort
         self._supervisor = supervisor
         self._hold = hold
         self._queue = Queue(request.lock.cells, self.valid)
@@ -183,6 +183,7 @@ class Slots:
             limit_us=self._request.plan.time_limit_s * 1_000_000,
             grace_us=self._request.grace_us,
             hold=(self._hold,),
+            contain=self._asking.contain(request),
         )
         self._request.observer(CellStarted(attempt=attempt, name=name_of(cell), progress=self.progress()))
         self._writer.append(
@@ -229,16 +230,16 @@ class Slots:
 
     def _judge(self, slot: _Slot, outcome: Outcome) -> tuple[Verdict, str, str | None]:
         """The verdict, its reason, and the digest of the record, whose files are in place then."""
-        found = examine(outcome, slot.launch, slot.request, self._asking.symbols, self._build)
+        found = examine(outcome, slot.launch, slot.request, self._asking.symbols, self._cohort)
         if isinstance(found, Refused):
             if found.foreign:
-                self.problem = f"{found.reason}; go on with the software of then, or start a new run"
+                self.problem = f"{found.reason}; go on as it was then, or start a new run"
             return found.verdict, found.reason, None
         try:
-            bundle.promote(self._asking.folder, found.staged)
+            bundle.promote(self._asking.folder, found.staged, read_only=self._asking.kind == "modes")
         except FileExistsError:
             return "invalid", "its record was in place before it ended; something else wrote it", None
-        self._build = found.build
+        self._cohort = Cohort(build=found.build, containment=found.record.process.containment)
         self.valid[path_of(slot.cell)] = found.record.treatment.alignment.sha256
         return "valid", "", sha256(found.data)
 

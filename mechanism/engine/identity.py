@@ -11,10 +11,21 @@ from ledger.canonical import sha256
 from mechanism.engine.protocol import Engine
 
 _ROOT = Path(__file__).resolve().parents[2]
-#: Rooms whose code decides what is computed, captured or digested.
-_ROOMS = ("mechanism/engine", "mechanism/fixture", "mechanism/kernel", "mechanism/process")
-_ROOMS_OF = {"vllm": ("mechanism/plugin",)}
-_FILES = ("ledger/canonical.py", "mechanism/errors.py")
+#: Rooms whose code decides what is computed, captured or digested: all of it counts, but for what is named.
+_ROOMS = (
+    "mechanism/engine",
+    "mechanism/fixture",
+    "mechanism/kernel",
+    "mechanism/plugin",
+    "mechanism/process",
+)
+_FILES = ("ledger/__init__.py", "ledger/canonical.py", "mechanism/__init__.py", "mechanism/errors.py")
+#: Files of those rooms that no cold process loads: oracles, and golden vectors.
+_ORACLES = ("mechanism/kernel/plain.py", "mechanism/kernel/vectors.py")
+_GPU = ("mechanism/engine/gpu_*.py", "mechanism/engine/vllm_*.py")
+#: What an engine has beside the rooms, and what of them is none of its business.
+_MORE: dict[str, tuple[str, ...]] = {}
+_LESS = {"simulated": (*_ORACLES, *_GPU), "vllm": _ORACLES}
 
 
 def build_file(engine: Engine, *, kernel: str, device: Mapping[str, str | int]) -> dict[str, Any]:
@@ -46,14 +57,12 @@ def build_file(engine: Engine, *, kernel: str, device: Mapping[str, str | int]) 
 def source_files(engine: str = "simulated") -> Iterator[tuple[str, str]]:
     """(path below the project, sha256) of every file of code whose change would change the identity.
 
-    An engine's own files count for that engine alone: those of `vllm` compute no simulated bit.
+    Files count unless they are named as not counting: one too many is noise, one too few a false witness. A
+    test holds that every module a cold process loads is among them.
     """
-    foreign = () if engine == "vllm" else ("vllm_", "gpu_")
-    paths = [
-        path
-        for room in (*_ROOMS, *_ROOMS_OF.get(engine, ()))
-        for path in (_ROOT / room).rglob("*.py")
-        if not (path.parent.name == "engine" and path.name.startswith(foreign))
-    ]
-    for path in sorted([*paths, *(_ROOT / name for name in _FILES)]):
-        yield path.relative_to(_ROOT).as_posix(), sha256(path.read_bytes())
+    rooms = (*_ROOMS, *_MORE.get(engine, ()))
+    paths = [path.relative_to(_ROOT) for room in rooms for path in (_ROOT / room).rglob("*.py")]
+    left_out = _LESS.get(engine, ())
+    names = [path.as_posix() for path in paths if not any(path.match(pattern) for pattern in left_out)]
+    for name in sorted([*names, *_FILES]):
+        yield name, sha256((_ROOT / name).read_bytes())

@@ -81,7 +81,7 @@ def gemm(executed: ExecutedGemm) -> dict[str, Any]:
     }
 
 
-def process_facts(symbols: Symbols, nonce: str) -> dict[str, Any]:
+def process_facts(symbols: Symbols, nonce: str, containment: Mapping[str, Any]) -> dict[str, Any]:
     """Which process this is, as `ledger.record.Process`: what the kernel says, not what was asked for."""
     stat = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
@@ -95,6 +95,7 @@ def process_facts(symbols: Symbols, nonce: str) -> dict[str, Any]:
         "argv": [symbols.hide(part) for part in sys.orig_argv],
         "environment": environment(),
         "working_folder": str(Path.cwd()),
+        "containment": containment,
     }
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.canonical import sha256
+from mechanism.process.containment import FREE, Containment, as_request
 from mechanism.process.supervisor import PR_SET_CHILD_SUBREAPER, children
 
 PR_GET_CHILD_SUBREAPER = 37
@@ -39,6 +40,7 @@ class Launch:
         grace_us: From TERM to KILL.
         leave_us: How long helpers of a child that ended may take to leave before they are killed.
         hold: Descriptors that the supervisor keeps open until the child's tree is gone.
+        contain: What it may write and reach.
     """
 
     python: str
@@ -49,6 +51,7 @@ class Launch:
     grace_us: int = 1_000_000
     leave_us: int = 500_000
     hold: tuple[int, ...] = ()
+    contain: Containment = FREE
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -107,6 +110,7 @@ class Running:
             "leave_us": launch.leave_us,
             "tail": TAIL,
             "hold": list(launch.hold),
+            "contain": as_request(launch.contain),
         }
         self._report = b""
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
@@ -173,10 +177,11 @@ class Running:
 
 
 def compile_supervisor(folder: Path) -> Path:
-    """The supervisor as a compiled file in `folder`: each start would compile its source again (8 ms)."""
-    target = folder / "supervisor.pyc"
-    py_compile.compile(str(SUPERVISOR), cfile=str(target), dfile="supervisor.py", doraise=True)
-    return target
+    """The supervisor as compiled files in `folder`: each start would compile its source again (8 ms)."""
+    for name in ("contain", "supervisor"):
+        source, target = SUPERVISOR.with_name(f"{name}.py"), folder / f"{name}.pyc"
+        py_compile.compile(str(source), cfile=str(target), dfile=source.name, doraise=True)
+    return folder / "supervisor.pyc"
 
 
 def end_orphans(keep: Collection[int]) -> int:

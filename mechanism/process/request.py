@@ -40,6 +40,7 @@ class CellRequest:
         symbols: (real path, symbol) pairs.
         bundle: Folder to read alignments from.
         staging: Folder to write to, and the only one.
+        containment: How the process is held (`mechanism.process.containment`); it looks for itself.
     """
 
     plan: str
@@ -65,6 +66,7 @@ class CellRequest:
     symbols: tuple[tuple[str, str], ...]
     bundle: str
     staging: str
+    containment: str
 
     def __post_init__(self) -> None:
         if (self.arrival is None) == (self.injected is None):

@@ -15,7 +15,7 @@ from mechanism.engine.identity import build_file
 from mechanism.engine.protocol import Engine, Layer, Result, Treatment
 from mechanism.errors import CellError
 from mechanism.fixture.store import verify
-from mechanism.process import documents, files
+from mechanism.process import documents, files, held
 from mechanism.process.delivery import require_delivered
 from mechanism.process.injected import read_injection, require_legal
 from mechanism.process.request import BUILD, CellRequest
@@ -61,7 +61,10 @@ def run_cell(request: CellRequest, engine: Engine) -> None:
     staging = Path(request.staging)
     build = canonical(build_file(engine, kernel=request.kernel, device=request.device))
     files.write_once(staging / BUILD, build)
-    facts = documents.process_facts(Symbols(pairs=request.symbols), request.nonce)
+    containment = held.found(
+        request.containment, bundle=Path(request.bundle), fixture=Path(request.fixture_folder)
+    )
+    facts = documents.process_facts(Symbols(pairs=request.symbols), request.nonce, containment)
     markers.mark("recorded")
     record = {
         **_identity(request),

@@ -6,8 +6,9 @@ request (stdin) and the outcome (stdout) are `marshal` and not JSON, whose impor
 whole interpreter: both ends are the same interpreter, and the pipe is private.
 
 The request is a dictionary: `argv`; `environment`, the whole of it; `limit_us`, `grace_us`, `leave_us`,
-`tail` and `hold` as in `mechanism.process.launch`. The runner keeps stdin open as long as it wants the
-child to live; when it closes it, or dies, the tree is killed.
+`tail` and `hold` as in `mechanism.process.launch`; `contain` as in `mechanism.process.containment`, carried
+out by `contain.py` beside it. The runner keeps stdin open as long as it wants the child to live; when it
+closes it, or dies, the tree is killed.
 
 As a child subreaper (prctl(2)) the supervisor inherits every orphan below it, also those that made
 sessions of their own. So it only ever kills its direct children, whose pids nobody else can reap and
@@ -20,7 +21,6 @@ import ctypes
 import errno
 import marshal
 import os
-import resource
 import select
 import sys
 import time
@@ -42,6 +42,7 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     _prctl(libc, PR_SET_CHILD_SUBREAPER, 1)
     os.chdir("/")
+    sys.path.append(os.path.dirname(sys.argv[0]))  # noqa: PTH120 - pathlib costs 10 ms
     try:
         request = marshal.load(sys.stdin.buffer)  # noqa: S302 - from the runner alone, see above
     except EOFError:
@@ -179,8 +180,11 @@ class _Output:
 def _become(request: dict[str, Any], libc: ctypes.CDLL, stderr: int, *, parent: int) -> NoReturn:
     """In the forked process: turn into the child, or end with CANNOT_START and a line on stderr."""
     try:
+        import contain  # type: ignore[import-not-found]  # noqa: PLC0415 - compiled, beside this file
+
         os.setsid()
-        _prctl(libc, PR_SET_PDEATHSIG, SIGKILL)
+        contain.hold(libc, request["contain"])
+        _prctl(libc, PR_SET_PDEATHSIG, SIGKILL)  # after that: a change of credentials would undo it
         if os.getppid() != parent:
             os._exit(CANNOT_START)  # the supervisor died before the line above took effect
         null = os.open(os.devnull, os.O_RDWR)
@@ -188,7 +192,7 @@ def _become(request: dict[str, Any], libc: ctypes.CDLL, stderr: int, *, parent: 
         os.dup2(null, 1)
         os.dup2(stderr, 2)
         os.umask(0o022)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        contain.limit(request["contain"])
         for ignored in (SIGPIPE, SIGXFSZ):  # Python ignores these two, and exec would pass that on
             libc.signal(ignored, None)
         os.execve(request["argv"][0], request["argv"], request["environment"])  # noqa: S606

@@ -111,7 +111,7 @@ def request(folder: Path, out: Path, *, module: str = FAKE, **more: Any) -> RunR
         fixture_folder=fixture,
         out=out,
         module=module,
-        **{"jobs": 2, "grace_us": 300_000, **more},
+        **{"jobs": 2, "grace_us": 300_000, "writable": (folder.parent,), **more},
     )
 
 

@@ -63,6 +63,7 @@ REQUEST = CellRequest(
     symbols=(("/a/python", "$PYTHON"),),
     bundle="/bundle",
     staging="/bundle/staging/1",
+    containment="namespaces",
 )
 
 

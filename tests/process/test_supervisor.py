@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mechanism.process.containment import FREE, as_request
 from mechanism.process.launch import (
     Launch,
     Outcome,
@@ -158,7 +159,7 @@ def test_stopping_kills_at_once(supervisor: Path, tmp_path: Path) -> None:
 def test_interpreter_that_is_not_there(supervisor: Path) -> None:
     """The supervisor starts, the child cannot: a failed exit with its reason, not a crash."""
     asked = {"argv": ["/no/such/python"], "environment": {}, "limit_us": 10**7, "grace_us": 1}
-    asked |= {"leave_us": 1, "tail": 999, "hold": []}
+    asked |= {"leave_us": 1, "tail": 999, "hold": [], "contain": as_request(FREE)}
     argv = [sys.executable, "-I", "-S", str(supervisor)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
