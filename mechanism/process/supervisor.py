@@ -180,6 +180,7 @@ class _Output:
 def _become(request: dict[str, Any], libc: ctypes.CDLL, stderr: int, *, parent: int) -> NoReturn:
     """In the forked process: turn into the child, or end with CANNOT_START and a line on stderr."""
     try:
+        os.dup2(stderr, 2)  # first: what fails below is said there
         import contain  # type: ignore[import-not-found]  # noqa: PLC0415 - compiled, beside this file
 
         os.setsid()
@@ -190,7 +191,6 @@ def _become(request: dict[str, Any], libc: ctypes.CDLL, stderr: int, *, parent: 
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(null, 1)
-        os.dup2(stderr, 2)
         os.umask(0o022)
         contain.limit(request["contain"])
         for ignored in (SIGPIPE, SIGXFSZ):  # Python ignores these two, and exec would pass that on
