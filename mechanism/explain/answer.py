@@ -196,7 +196,8 @@ def _batch(question: Question) -> TopkIds:
     if isinstance(question.routing, Given):
         return question.routing.topk_ids
     model = question.model
-    return draw(question.routing, tokens=question.tokens, experts=model.experts, top_k=model.top_k)
+    # with the index, so that the first batch averaged over is found drawn
+    return draw(question.routing, tokens=question.tokens, experts=model.experts, top_k=model.top_k, index=0)
 
 
 def _expected(question: Question, gemms: tuple[GemmAnswer, ...], block: int) -> Expected | None:
