@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from ledger.model import Assumptions, Count, Frozen, Name, Positive, Text
+from ledger.model import Assumptions, Count, Frozen, Name, Positive, Sha256, Text
 from ledger.plan import Gemm, Route, Surface
 
 Histories = Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -126,6 +126,21 @@ class SeparateCohorts(Frozen):
     kind: Literal["separate-cohorts"]
 
 
+class Anchored(Frozen):
+    """Every process of the arm has the trajectory that another cohort recorded, on the same fixture.
+
+    An anchor that two cohorts share: `plan` and `cell` say which processes of the other one. The records of
+    the two are never mixed; this digest is all that passes between them.
+    """
+
+    kind: Literal["anchored"]
+    arm: Arm
+    trajectory: Sha256
+    fixture: Sha256
+    plan: Sha256
+    cell: Name
+
+
 class Rejects(Frozen):
     """The mutations named (ids of this ledger) are each rejected with the code they declare."""
 
@@ -143,6 +158,7 @@ Predicate = Annotated[
     | Delivered
     | Cardinality
     | SeparateCohorts
+    | Anchored
     | Rejects,
     Field(discriminator="kind"),
 ]

@@ -15,6 +15,8 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from ledger.model import Assumptions, Count, Frozen, Name, Positive, Sha256, Text
 
+#: Switches the stable construction on, in vLLM and in both engines alike.
+STABLE_CONSTRUCTION = "MARLIN_STABLE_CONSTRUCTION"
 SURFACES = ("w13", "activation", "w2", "output")
 Surface = Literal["w13", "activation", "w2", "output"]
 Gemm = Literal["w13", "w2"]
@@ -295,6 +297,11 @@ class Plan(Frozen):
         if list(self.surfaces) != [name for name in SURFACES if name in self.surfaces]:
             raise ValueError(f"surfaces: expected some of {', '.join(SURFACES)} in this order, each once")
         return self
+
+    @property
+    def stable_construction(self) -> bool:
+        """Whether alignments are constructed in stable order: the patch's cohort, by its variable."""
+        return self.environment.get(STABLE_CONSTRUCTION) == "1"
 
     def cells(self) -> Iterator[tuple[Phase, Cell]]:
         """Every cell with its phase, in the order of the file."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from ledger.claim import (
+    Anchored,
     Arm,
     Cardinality,
     Claim,
@@ -38,7 +39,7 @@ def cited_arms(predicate: Predicate) -> tuple[ArmKey, ...] | None:
             return tuple((cell, history) for cell in predicate.cells for history in predicate.histories)
         case Equal() | Differs() | MembershipEqual() | MembershipExchanged():
             return _key(predicate.left), _key(predicate.right)
-        case ScheduleClass():
+        case ScheduleClass() | Anchored():
             return (_key(predicate.arm),)
         case Delivered():
             return tuple((predicate.cell, history) for history in predicate.histories)

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from ledger.claim import (
+    Anchored,
     Arm,
     Cardinality,
     Delivered,
@@ -270,6 +271,23 @@ def _separate_cohorts(_predicate: SeparateCohorts, view: View) -> Outcome:
     return holds("one plan and one build in all records")
 
 
+def _anchored(predicate: Anchored, view: View) -> Outcome:
+    """The other cohort's digest, frozen in the ledger, against this cohort's records; no record is shared."""
+    arm = _key(predicate.arm)
+    if lacking := view.lacking((arm,)):
+        return lacking
+    if (fixture := view.bundle.lock.fixture.digest) != predicate.fixture:
+        return refuted(f"the fixture is {fixture}, the anchor's is {predicate.fixture}")
+    if view.bundle.digest("plan.yaml") == predicate.plan:
+        return refuted("the anchor is this very plan: it must be another cohort's")
+    for facts in view.arm(arm):
+        if facts.trajectory != predicate.trajectory:
+            return refuted(
+                f"{facts.path} has trajectory {facts.trajectory}, the anchor {predicate.trajectory}"
+            )
+    return holds(f"{len(view.arm(arm))} processes have the anchor's trajectory, {predicate.trajectory}")
+
+
 def _key(arm: Arm) -> ArmKey:
     return arm.cell, arm.history
 
@@ -284,4 +302,5 @@ _JUDGES: dict[str, Callable[[Any, View], Outcome]] = {
     "delivered": _delivered,
     "cardinality": _cardinality,
     "separate-cohorts": _separate_cohorts,
+    "anchored": _anchored,
 }

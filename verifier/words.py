@@ -1,6 +1,7 @@
 """Predicates and mutations in words, as the report prints them."""
 
 from ledger.claim import (
+    Anchored,
     Arm,
     Cardinality,
     Delivered,
@@ -52,8 +53,11 @@ def _delivered(predicate: Delivered) -> str:
     )
 
 
-def _whole_bundle(predicate: Cardinality | SeparateCohorts | Rejects) -> str:
+def _whole_bundle(predicate: Anchored | Cardinality | SeparateCohorts | Rejects) -> str:
     match predicate:
+        case Anchored():
+            other = f"{predicate.cell} in plan {predicate.plan}"
+            return f"{_arm(predicate.arm)} has trajectory {predicate.trajectory}, that of {other}"
         case Cardinality():
             phases = ", ".join(f"{item.phase} {item.processes}" for item in predicate.phases)
             return f"{predicate.processes} valid cold processes: {phases}"

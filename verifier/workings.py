@@ -107,6 +107,8 @@ class Workings(PlanWorkings):
         return len(self.stable.expert_ids)
 
     def _native(self, history: str) -> AlignmentFile:
+        if self.plan.stable_construction:
+            return self.stable
         return alignment.construct(
             self.ids,
             experts=self.plan.fixture.experts,
@@ -115,6 +117,8 @@ class Workings(PlanWorkings):
         )
 
     def _lane_order(self, history: str) -> bool:
+        if self.plan.stable_construction:
+            return False
         if alignment.is_small_batch(len(self.ids), self.plan.fixture.experts):
             return False
         order = arrival_order(self.plan.histories[history].arrival, len(self.ids))

@@ -151,7 +151,11 @@ class Asking:
     def _rests_on(self, history: str) -> tuple[str, ...]:
         """U5 if the history's native alignment, which the cell injects, needs lanes served out of order."""
         fixture = self.plan.fixture
-        if self.plan.stable_construction or self.plan.engine != "simulated" or variant(fixture.routes, fixture.experts) != "large":
+        if (
+            self.plan.stable_construction
+            or self.plan.engine != "simulated"
+            or variant(fixture.routes, fixture.experts) != "large"
+        ):
             return ()
         order = arrival_order(self.plan.histories[history].arrival, fixture.routes)
         return ("U5",) if relies_on_lane_order(order, self.routing.topk_ids) else ()

@@ -16,6 +16,7 @@ from mechanism.kernel import alignment, arrival
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights
 from mechanism.kernel.layer import LayerRun, moe_layer
+from mechanism.plugin import stable_construction
 
 SYMBOL = "simulated:moe_wna16_marlin_gemm"
 
@@ -28,9 +29,9 @@ class SimulatedEngine:
 
     def identity(self) -> Identity:
         """The arithmetic is numpy: its bits do not depend on the version, but which it was is told."""
-        return Identity(
-            evidence="simulated", arithmetic="numpy", driver=None, versions={"numpy": np.__version__}
-        )
+        patched = {"construction": "stable"} if stable_construction.enabled() else {}
+        versions = {"numpy": np.__version__, **patched}
+        return Identity(evidence="simulated", arithmetic="numpy", driver=None, versions=versions)
 
     def apply(self, arrival: Mapping[str, Any], layer: Layer) -> tuple[int, ...]:
         """The order in which the alignment's atomics are served. Raises AlignmentError if it is none."""
@@ -39,6 +40,11 @@ class SimulatedEngine:
     def construct(self, history: tuple[int, ...], layer: Layer) -> Constructed:
         """The alignment of the layer's routing under that order; U5 where it needs descending lanes."""
         experts = layer.shape.experts
+        if stable_construction.enabled():
+            built = alignment.stable(
+                layer.topk_ids, experts=experts, block_size_m=layer.shape.block_size_m, kernel=layer.kernel
+            )
+            return Constructed(alignment=built, assumptions=())
         large = alignment.variant(len(history), experts) == "large"
         built = alignment.align(
             layer.topk_ids,

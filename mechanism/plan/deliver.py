@@ -7,6 +7,7 @@ slice lists agree, a transfer between equal memberships, a "single slice" grid t
 from collections.abc import Iterator
 
 from ledger.claim import (
+    Anchored,
     Arm,
     Delivered,
     Differs,
@@ -200,4 +201,4 @@ def _arms_of(predicate: Predicate) -> list[Arm]:
         return [Arm(cell=predicate.cell, history=history) for history in predicate.histories]
     if isinstance(predicate, Equal | Differs | MembershipEqual | MembershipExchanged):
         return [predicate.left, predicate.right]
-    return [predicate.arm] if isinstance(predicate, ScheduleClass) else []
+    return [predicate.arm] if isinstance(predicate, ScheduleClass | Anchored) else []

@@ -93,6 +93,13 @@ TopkIds = tuple[tuple[int, ...], ...]
 def native(plan: Plan, history: str, topk_ids: TopkIds) -> alignment.Alignment:
     """The alignment that the kernel constructs under one history of a simulated plan."""
     fixture = plan.fixture
+    if plan.stable_construction:  # whatever the history
+        return alignment.stable(
+            topk_ids,
+            experts=fixture.experts,
+            block_size_m=block_size_m(fixture),
+            kernel=plan.build.kernel,
+        )
     return alignment.align(
         topk_ids,
         experts=fixture.experts,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ledger.fault import Path
-from ledger.plan import Cell, Fixture, Plan
+from ledger.plan import STABLE_CONSTRUCTION, Cell, Fixture, Plan
 from mechanism.fixture.layout import geometry_faults
 from mechanism.fixture.routing_rules import routing_faults
 from mechanism.kernel import arrival, configuration, versions
@@ -48,6 +48,9 @@ def _names(plan: Plan) -> Found:
 
 def _cell_histories(plan: Plan) -> Found:
     """Step 2: a cell runs under histories that the plan defines."""
+    switch = plan.environment.get(STABLE_CONSTRUCTION, "0")
+    if switch not in ("0", "1"):
+        yield ("environment", STABLE_CONSTRUCTION), f"expected 0 or 1, got {switch}"
     defined = ", ".join(plan.histories)
     for path, cell in cells_with_path(plan):
         for history in cell.histories:
@@ -174,7 +177,9 @@ def needed_assumptions(plan: Plan, topk_ids: geometry.TopkIds) -> dict[str, str]
         return {}  # a GPU computes what is assumed elsewhere; what it launched is read back
     fixture, kernel = plan.fixture, plan.build.kernel
     orders = [geometry.arrival_order(history.arrival, fixture.routes) for history in plan.histories.values()]
-    lanes = any(arrival.relies_on_lane_order(order, topk_ids) for order in orders)
+    lanes = not plan.stable_construction and any(
+        arrival.relies_on_lane_order(order, topk_ids) for order in orders
+    )
     reasons = {
         "U1": (
             rests_on_driver_counts(plan.build.device.arch),
