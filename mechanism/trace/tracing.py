@@ -9,7 +9,7 @@ import numpy as np
 
 from ledger.plan import Plan
 from ledger.record import Record, RoutingFile
-from mechanism.fixture.routing import routing_file
+from mechanism.fixture.obtain import routing_of
 from mechanism.plan.document import load_plan
 from mechanism.trace.element import Run, Tracer, value16
 from mechanism.trace.errors import TraceError
@@ -38,7 +38,7 @@ def trace_plan(path: Path, asked: Asked, cache: Path) -> Trace:
     """
     plan = load_plan(path).plan
     name = cell_name(plan, asked.cell)
-    runs = planned_runs(plan, name, routing_file(plan.fixture))
+    runs = planned_runs(plan, name, routing_of(plan.fixture, cache))
     return trace_runs(plan, name, runs, asked, LayerView(plan, cache))
 
 
