@@ -53,7 +53,7 @@ $(VENV)/python.stamp:
 	@touch $@
 
 $(VENV)/run.stamp: $(VENV)/python.stamp pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[run]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[run,report]'
 	$(BIN)/python -m compileall -q mechanism ledger verifier
 	@touch $@
 
