@@ -58,7 +58,8 @@ def _history(cell: LockedCell) -> str | None:
 
 def _needs_lanes(plan: Plan, history: str, routing: RoutingFile) -> bool:
     fixture = plan.fixture
-    if plan.engine != "simulated" or variant(fixture.routes, fixture.experts) != "large":
+    atomics = plan.engine == "simulated" and variant(fixture.routes, fixture.experts) == "large"
+    if not atomics or plan.stable_construction:
         return False
     order = arrival_order(plan.histories[history].arrival, fixture.routes)
     return relies_on_lane_order(order, routing.topk_ids)
