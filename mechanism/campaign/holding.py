@@ -15,7 +15,7 @@ _TRIAL = "mechanism.process.held"
 _LIMIT_S = 60
 
 
-def choose(request: RunRequest, folder: Path, supervisor: Path, recorded: Recorded | None) -> Kind:
+def choose(request: RunRequest, folder: Path, recorded: Recorded | None) -> Kind:
     """The first kind under which a trial process finds itself held as it should be.
 
     `recorded`: how the cells that are in the bundle were held; the others must be held in the same way.
@@ -26,7 +26,7 @@ def choose(request: RunRequest, folder: Path, supervisor: Path, recorded: Record
         (folder / STAGING / JIT_CACHE).mkdir(exist_ok=True)
     said = ""
     for kind in (wanted,) if wanted else kinds_for(request.plan.engine):
-        said = _try(kind, request, folder, supervisor)
+        said = _try(kind, request, folder)
         if not said:
             if kind == "modes":
                 _protect(request.fixture_folder)
@@ -36,7 +36,7 @@ def choose(request: RunRequest, folder: Path, supervisor: Path, recorded: Record
     )
 
 
-def _try(kind: Kind, request: RunRequest, folder: Path, supervisor: Path) -> str:
+def _try(kind: Kind, request: RunRequest, folder: Path) -> str:
     """Why the kind does not work here; empty if it does."""
     own = folder / STAGING / "trial"
     own.mkdir()
@@ -58,7 +58,7 @@ def _try(kind: Kind, request: RunRequest, folder: Path, supervisor: Path) -> str
             limits=Limits(memory=None, file_size=None, processes=None),
         ),
     )
-    outcome = Running(launch, supervisor).finish(timeout_s=_LIMIT_S * 2)
+    outcome = Running(launch).finish(timeout_s=_LIMIT_S * 2)
     shutil.rmtree(own)
     if outcome.exit_code == 0:
         return ""

@@ -27,7 +27,7 @@ from mechanism.campaign.slots import Slots, now_us, storage_problem
 from mechanism.engine.names import require_engine, require_machine
 from mechanism.errors import CampaignError
 from mechanism.process.compiled import compile_sources
-from mechanism.process.launch import compile_supervisor, interpreter, set_subreaper
+from mechanism.process.launch import interpreter, set_subreaper
 from mechanism.process.request import BUILD
 from mechanism.process.symbols import Symbols, symbols
 
@@ -102,7 +102,6 @@ def _prepare(
     for end in recovered.ends:
         writer.append(end)
     compile_sources(SOURCE / name for name in ("ledger", "mechanism"))
-    supervisor = compile_supervisor(folder / bundle.STAGING)
     asking = Asking(
         plan=request.plan,
         lock=request.lock,
@@ -110,7 +109,7 @@ def _prepare(
         fixture_folder=request.fixture_folder.absolute(),
         folder=folder,
         symbols=known_paths(folder, request.fixture_folder.absolute()),
-        kind=choose(request, folder, supervisor, recovered.containment),
+        kind=choose(request, folder, recovered.containment),
         writable=request.writable,
     )
     build = folder / BUILD
@@ -123,7 +122,6 @@ def _prepare(
             build=build.read_bytes() if build.exists() else None, containment=recovered.containment
         ),
         next_attempt=log.next_attempt,
-        supervisor=supervisor,
         hold=hold,
     )
     return slots, recovered.notes

@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from ledger.bundle import AttemptEnded, AttemptStarted, StderrKept
 from ledger.bundle import Outcome as Verdict
@@ -64,7 +63,6 @@ class Slots:
         valid: Mapping[str, str],
         cohort: Cohort,
         next_attempt: int,
-        supervisor: Path,
         hold: int,
     ) -> None:
         self.valid = dict(valid)
@@ -76,7 +74,6 @@ class Slots:
         self._asking = asking
         self._writer = writer
         self._cohort = cohort
-        self._supervisor = supervisor
         self._hold = hold
         self._queue = Queue(request.lock.cells, self.valid)
         self._running: dict[str, _Slot] = {}
@@ -200,7 +197,7 @@ class Slots:
             )
         )
         self.next_attempt += 1
-        return _Slot(cell=cell, request=request, launch=launch, process=Running(launch, self._supervisor))
+        return _Slot(cell=cell, request=request, launch=launch, process=Running(launch))
 
     def _end(self, slot: _Slot) -> None:
         outcome = slot.process.finish()

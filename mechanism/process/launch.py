@@ -7,21 +7,19 @@ import contextlib
 import ctypes
 import marshal
 import os
-import py_compile
 import select
 import signal
-import subprocess
 import sys
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.canonical import sha256
 from mechanism.process.containment import FREE, Containment, as_request
-from mechanism.process.supervisor import PR_SET_CHILD_SUBREAPER, children
+from mechanism.process.supervisor import PR_SET_CHILD_SUBREAPER, children, supervise
 
 PR_GET_CHILD_SUBREAPER = 37
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
 CHILD = "mechanism.process.child"
 #: Bytes of stderr that are looked at; what is kept of them is shorter, see `mechanism.campaign.attempts`.
 TAIL = 1 << 16
@@ -92,16 +90,11 @@ class Outcome:
 class Running:
     """A supervisor at work. Wait until `fileno()` is readable, then call `finish` once."""
 
-    def __init__(self, launch: Launch, supervisor: Path) -> None:
-        self._process = subprocess.Popen(
-            [launch.python, "-I", "-S", str(supervisor)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={},
-            pass_fds=launch.hold,
-            start_new_session=True,  # Ctrl-C in a terminal is for the runner, which then stops its children
-        )
+    def __init__(self, launch: Launch) -> None:
+        stdin, self._stdin = os.pipe()
+        self._stdout, stdout = os.pipe()
+        self._stderr, stderr = os.pipe()
+        os.set_blocking(self._stdout, False)
         request = {
             "argv": list(launch.argv),
             "environment": dict(launch.environment),
@@ -113,28 +106,28 @@ class Running:
             "contain": as_request(launch.contain),
         }
         self._report = b""
-        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
-        if stdin is None or stdout is None or stderr is None:
-            raise RuntimeError("pipes were asked for")
-        self._stdin, self._stdout, self._stderr = stdin, stdout, stderr
-        os.set_blocking(stdout.fileno(), False)
-        with contextlib.suppress(BrokenPipeError):  # it died at once; `finish` says so
-            stdin.write(marshal.dumps(request))
-            stdin.flush()
+        with warnings.catch_warnings():
+            # Python warns of forks beside threads, as of a progress bar's; the fork takes no lock of theirs
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._pid = os.fork()
+        if self._pid == 0:
+            supervise(request, stdin, stdout, stderr)
+        for descriptor in (stdin, stdout, stderr):
+            os.close(descriptor)
 
     @property
     def pid(self) -> int:
         """The supervisor's pid."""
-        return self._process.pid
+        return self._pid
 
     def fileno(self) -> int:
         """Readable when there is something to `read`."""
-        return self._stdout.fileno()
+        return self._stdout
 
     def read(self) -> bool:
         """Take what the supervisor wrote so far. Returns whether it has ended."""
         try:
-            data = os.read(self._stdout.fileno(), TAIL * 2)
+            data = os.read(self._stdout, TAIL * 2)
         except BlockingIOError:
             return False
         self._report += data
@@ -142,24 +135,24 @@ class Running:
 
     def stop(self) -> None:
         """Ask the supervisor to kill its tree and to report; harmless when it is done."""
-        with contextlib.suppress(BrokenPipeError):
-            self._stdin.close()
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
 
     def finish(self, timeout_s: float | None = None) -> Outcome:
         """The outcome, after the supervisor has gone. Raises TimeoutError if it does not go in time."""
         poll = select.poll()
-        poll.register(self._stdout.fileno(), select.POLLIN)
+        poll.register(self._stdout, select.POLLIN)
         while not self.read():
             if not poll.poll(None if timeout_s is None else int(timeout_s * 1000)):
                 raise TimeoutError(f"supervisor {self.pid} does not end")
-        complaint = self._stderr.read()
-        code = self._process.wait()
+        with open(self._stderr, "rb") as stderr:  # noqa: PTH123 - a descriptor
+            complaint = stderr.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         self.stop()
-        self._stdout.close()
-        self._stderr.close()
+        os.close(self._stdout)
         if code == 0 and self._report:
-            report = marshal.loads(self._report)  # noqa: S302 - from our own supervisor, see its docstring
-            return Outcome(**{**report, "stderr_sha256": report["stderr_sha256"] or sha256(b"")})
+            return Outcome(**marshal.loads(self._report))  # noqa: S302 - from a fork of this very process
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         return Outcome(
             pid=0,
@@ -174,14 +167,6 @@ class Running:
             stderr_tail=complaint[-TAIL:],
             fault=f"the supervisor itself ended {how} before it reported",
         )
-
-
-def compile_supervisor(folder: Path) -> Path:
-    """The supervisor as compiled files in `folder`: each start would compile its source again (8 ms)."""
-    for name in ("contain", "supervisor"):
-        source, target = SUPERVISOR.with_name(f"{name}.py"), folder / f"{name}.pyc"
-        py_compile.compile(str(source), cfile=str(target), dfile=source.name, doraise=True)
-    return folder / "supervisor.pyc"
 
 
 def end_orphans(keep: Collection[int]) -> int:

@@ -1,57 +1,77 @@
 """One supervisor per cold process: it starts the child, owns its whole process tree, reports its end.
 
-Started by file path as `python -I -S supervisor.py`, in a session of its own. It imports a handful of
-small modules and nothing of this project: every cold process pays for its start. That is also why the
-request (stdin) and the outcome (stdout) are `marshal` and not JSON, whose import costs as much as the
-whole interpreter: both ends are the same interpreter, and the pipe is private.
+A fork of the runner that never returns to it: an interpreter of its own would cost each cold process 20 ms
+of CPU for its start. What it inherits it drops at once: session, descriptors, signal handlers, working
+folder. The child it starts is a fresh interpreter by exec and sees nothing of it.
 
 The request is a dictionary: `argv`; `environment`, the whole of it; `limit_us`, `grace_us`, `leave_us`,
-`tail` and `hold` as in `mechanism.process.launch`; `contain` as in `mechanism.process.containment`, carried
-out by `contain.py` beside it. The runner keeps stdin open as long as it wants the child to live; when it
-closes it, or dies, the tree is killed.
+`tail` and `hold` as in `mechanism.process.launch`; `contain` as in `mechanism.process.containment`. The
+runner keeps stdin open as long as it wants the child to live; when it closes it, or dies, the tree is
+killed. The outcome goes to stdout as `marshal`, a fault of the supervisor's own to stderr.
 
 As a child subreaper (prctl(2)) the supervisor inherits every orphan below it, also those that made
 sessions of their own. So it only ever kills its direct children, whose pids nobody else can reap and
 reuse, and is done when wait(2) says that there are none.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
+import fcntl
+import gc
+import hashlib
 import marshal
 import os
 import select
-import sys
+import signal
 import time
+import traceback
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NoReturn
 
-TYPE_CHECKING = False  # `typing` is among the costly modules
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
+from mechanism.process import contain
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-# The module `signal` costs 7 ms for its enums; these numbers are fixed on Linux.
-SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 9, 13, 15, 25
 CANNOT_START = 127
 CHUNK = 1 << 16
+_HIGHEST = 1 << 20
 
 
-def main() -> None:
-    """Read the request, run the child, end its tree, write the outcome."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    _prctl(libc, PR_SET_CHILD_SUBREAPER, 1)
-    os.chdir("/")
-    sys.path.append(os.path.dirname(sys.argv[0]))  # noqa: PTH120 - pathlib costs 10 ms
+def supervise(request: dict[str, Any], stdin: int, stdout: int, stderr: int) -> NoReturn:
+    """In a process just forked: supervise one child, report, and end. Nothing is raised into the runner."""
+    code = 1
     try:
-        request = marshal.load(sys.stdin.buffer)  # noqa: S302 - from the runner alone, see above
-    except EOFError:
-        return  # the runner died before it said what to do
-    for descriptor in request["hold"]:
-        os.set_inheritable(descriptor, False)  # ours to keep, so that a lock outlives the runner
-    supervision = _Supervision(request, libc)
-    supervision.watch()
-    os.write(1, marshal.dumps(supervision.outcome()))
+        gc.disable()  # what the runner has is not this process's to finalise
+        _detach((stdin, stdout, stderr), request["hold"])
+        libc = ctypes.CDLL(None, use_errno=True)
+        _prctl(libc, PR_SET_CHILD_SUBREAPER, 1)
+        supervision = _Supervision(request, libc)
+        supervision.watch()
+        os.write(1, marshal.dumps(supervision.outcome()))
+        code = 0
+    except BaseException:  # noqa: BLE001 - the end of this process
+        os.write(2, traceback.format_exc().encode(errors="replace"))
+    finally:
+        os._exit(code)
+
+
+def _detach(standard: tuple[int, int, int], hold: list[int]) -> None:
+    """Keep nothing of the runner but the three pipes, and what is to be held until the tree is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if callable(signal.getsignal(number)):  # nohup ignores HUP, and means it
+            signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    os.setsid()  # Ctrl-C in a terminal is for the runner, which then stops its children
+    os.chdir("/")
+    above = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 3) for descriptor in standard]
+    for standing, descriptor in enumerate(above):
+        os.dup2(descriptor, standing, inheritable=False)
+    kept = [2, *sorted(hold), _HIGHEST]
+    for low, high in pairwise(kept):
+        os.closerange(low + 1, high)
+    for descriptor in hold:
+        os.set_inheritable(descriptor, False)  # a lock that outlives the runner, and not this process
 
 
 class _Supervision:
@@ -103,13 +123,13 @@ class _Supervision:
     def _end_child(self) -> int:
         """TERM first, and KILL when that was not enough or the runner wants it. Returns the next deadline."""
         if self.stopped or self.timed_out:
-            os.kill(self.pid, SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
             return _now_us() + 3_600_000_000  # nothing is left to do but to wait for the kernel
         self.timed_out = True
         try:
-            os.killpg(self.pid, SIGTERM)
+            os.killpg(self.pid, signal.SIGTERM)
         except ProcessLookupError:  # it has not called setsid yet: as good as ended
-            os.kill(self.pid, SIGTERM)
+            os.kill(self.pid, signal.SIGTERM)
         return _now_us() + int(self.request["grace_us"])
 
     def _end_descendants(self) -> None:
@@ -122,7 +142,7 @@ class _Supervision:
         while _reap():
             if _now_us() >= patience:
                 for pid in children():
-                    os.kill(pid, SIGKILL)
+                    os.kill(pid, signal.SIGKILL)
                     signalled.add(pid)
             self.output.drain(self.reader)
             time.sleep(0.001)
@@ -140,7 +160,7 @@ class _Supervision:
             "descendants_killed": self.killed,
             "duration_us": self.duration,
             "stderr_size": self.output.size,
-            "stderr_sha256": self.output.sha256(),
+            "stderr_sha256": self.output.hash.hexdigest(),
             "stderr_tail": self.output.tail,
         }
 
@@ -152,7 +172,7 @@ class _Output:
         self.keep = keep
         self.size = 0
         self.tail = b""
-        self.hash: Any = None
+        self.hash = hashlib.sha256()
 
     def drain(self, descriptor: int) -> bool:
         """Take what is there without waiting, 1 MiB at most. Returns whether it was the end."""
@@ -163,29 +183,19 @@ class _Output:
                 return False
             if not data:
                 return True
-            if self.hash is None:
-                import hashlib  # noqa: PLC0415 - 5 ms that a quiet child does not pay
-
-                self.hash = hashlib.sha256()
             self.hash.update(data)
             self.size += len(data)
             self.tail = (self.tail + data)[-self.keep :]
         return False
-
-    def sha256(self) -> str | None:
-        """Hexadecimal digest of everything written; None if nothing was."""
-        return None if self.hash is None else self.hash.hexdigest()
 
 
 def _become(request: dict[str, Any], libc: ctypes.CDLL, stderr: int, *, parent: int) -> NoReturn:
     """In the forked process: turn into the child, or end with CANNOT_START and a line on stderr."""
     try:
         os.dup2(stderr, 2)  # first: what fails below is said there
-        import contain  # type: ignore[import-not-found]  # noqa: PLC0415 - compiled, beside this file
-
         os.setsid()
         contain.hold(libc, request["contain"])
-        _prctl(libc, PR_SET_PDEATHSIG, SIGKILL)  # after that: a change of credentials would undo it
+        _prctl(libc, PR_SET_PDEATHSIG, signal.SIGKILL)  # after that: a change of credentials would undo it
         if os.getppid() != parent:
             os._exit(CANNOT_START)  # the supervisor died before the line above took effect
         null = os.open(os.devnull, os.O_RDWR)
@@ -193,7 +203,10 @@ def _become(request: dict[str, Any], libc: ctypes.CDLL, stderr: int, *, parent: 
         os.dup2(null, 1)
         os.umask(0o022)
         contain.limit(request["contain"])
-        for ignored in (SIGPIPE, SIGXFSZ):  # Python ignores these two, and exec would pass that on
+        for ignored in (
+            signal.SIGPIPE,
+            signal.SIGXFSZ,
+        ):  # Python ignores these two, and exec would pass that on
             libc.signal(ignored, None)
         os.execve(request["argv"][0], request["argv"], request["environment"])  # noqa: S606
     except BaseException as fault:  # noqa: BLE001 - this is another process; nothing may leave it
@@ -215,16 +228,15 @@ def children() -> list[int]:
     """Our direct children that still live, from the fourth field of every /proc/<pid>/stat."""
     found = []
     mine = str(os.getpid()).encode()
-    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib costs 10 ms
-        if not name.isdigit():
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
             continue
         try:
-            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - likewise
-                fields = file.read().rpartition(b")")[2].split()
+            fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             continue  # ended meanwhile
         if fields[1] == mine and fields[0] != b"Z":
-            found.append(int(name))
+            found.append(int(process.name))
     return found
 
 
@@ -236,7 +248,3 @@ def _prctl(libc: ctypes.CDLL, option: int, value: int) -> None:
 
 def _now_us() -> int:
     return time.monotonic_ns() // 1000
-
-
-if __name__ == "__main__":
-    main()

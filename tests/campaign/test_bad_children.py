@@ -199,7 +199,7 @@ def test_other_software_stops_the_campaign(campaign: Prepare, tmp_path: Path) ->
     assert (
         reason == "its software is not the cohort's: expected what build.json has, got other versions (fake)"
     )
-    assert result.stopped == f"{reason}; go on with the software of then, or start a new run"
+    assert result.stopped == f"{reason}; go on as it was then, or start a new run"
     assert result.exit_code == 5
     set_fakes(folder, {"*": ""})
     assert run(folder, tmp_path / "out", resume=True).complete

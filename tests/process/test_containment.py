@@ -11,7 +11,7 @@ import pytest
 
 from mechanism.engine.asked import Shape
 from mechanism.process.containment import KINDS, Kind, Limits, containment, kinds_for, limits_of
-from mechanism.process.launch import Launch, Outcome, Running, compile_supervisor, interpreter
+from mechanism.process.launch import Launch, Outcome, Running, interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = Limits(memory=2**32, file_size=2**20, processes=64)
@@ -65,9 +65,7 @@ def start(
                 limits=LIMITS,
             ),
         )
-        folder = place / "supervisor"
-        folder.mkdir(exist_ok=True)
-        return Running(launch, compile_supervisor(folder)).finish(timeout_s=30)
+        return Running(launch).finish(timeout_s=30)
 
 
 def tried(place: Path) -> list[Path]:

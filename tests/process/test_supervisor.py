@@ -2,22 +2,20 @@
 
 import hashlib
 import json
-import marshal
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mechanism.process.containment import FREE, as_request
 from mechanism.process.launch import (
     Launch,
     Outcome,
     Running,
-    compile_supervisor,
     end_orphans,
     interpreter,
     set_subreaper,
@@ -26,11 +24,6 @@ from mechanism.process.supervisor import children
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8"}
-
-
-@pytest.fixture(scope="session")
-def supervisor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_supervisor(tmp_path_factory.mktemp("supervisor"))
 
 
 def launch(behaviour: str, *, limit_s: float = 20, environment: dict[str, str] | None = None) -> Launch:
@@ -45,8 +38,8 @@ def launch(behaviour: str, *, limit_s: float = 20, environment: dict[str, str] |
     )
 
 
-def outcome(supervisor: Path, behaviour: str, *, limit_s: float = 20) -> Outcome:
-    return Running(launch(behaviour, limit_s=limit_s), supervisor).finish(timeout_s=30)
+def outcome(behaviour: str, *, limit_s: float = 20) -> Outcome:
+    return Running(launch(behaviour, limit_s=limit_s)).finish(timeout_s=30)
 
 
 def alive(pid: int) -> bool:
@@ -65,9 +58,7 @@ def wait_for(path: Path) -> str:
     return path.read_text()
 
 
-def test_child_finds_itself_in_a_listed_world(
-    supervisor: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_child_finds_itself_in_a_listed_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Session of its own, cwd /, umask 022, stdin empty, no descriptor of ours, not one variable of ours."""
     monkeypatch.setenv("JUNK", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
@@ -76,7 +67,7 @@ def test_child_finds_itself_in_a_listed_world(
     try:
         with (tmp_path / "held").open("w") as held:
             os.set_inheritable(held.fileno(), True)
-            got = outcome(supervisor, "facts")
+            got = outcome("facts")
     finally:
         os.umask(before)
     facts = json.loads(got.stderr_tail)
@@ -88,67 +79,67 @@ def test_child_finds_itself_in_a_listed_world(
 
 
 @pytest.mark.parametrize("code", [0, 1, 42, 255])
-def test_exit_code_is_reported(supervisor: Path, code: int) -> None:
-    got = outcome(supervisor, f"exit={code}")
+def test_exit_code_is_reported(code: int) -> None:
+    got = outcome(f"exit={code}")
     assert (got.exit_code, got.signal, got.timed_out, got.stopped) == (code, None, False, False)
     assert (got.stderr_size, got.stderr_sha256) == (0, hashlib.sha256(b"").hexdigest())
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
-def test_death_by_a_signal_of_its_own_is_reported(supervisor: Path, number: int) -> None:
-    got = outcome(supervisor, f"signal={number}")
+def test_death_by_a_signal_of_its_own_is_reported(number: int) -> None:
+    got = outcome(f"signal={number}")
     assert (got.exit_code, got.signal, got.timed_out) == (None, number, False)
 
 
-def test_time_limit_ends_a_child(supervisor: Path) -> None:
+def test_time_limit_ends_a_child() -> None:
     began = time.monotonic()
-    got = outcome(supervisor, "sleep", limit_s=0.5)
+    got = outcome("sleep", limit_s=0.5)
     assert (got.timed_out, got.signal, got.exit_code) == (True, signal.SIGTERM, None)
     assert 500_000 <= got.duration_us < 2_000_000
     assert time.monotonic() - began < 5
 
 
-def test_child_that_ignores_term_is_killed_after_its_grace(supervisor: Path, tmp_path: Path) -> None:
-    got = outcome(supervisor, f"ignore-term={tmp_path / 'ready'}", limit_s=1.5)
+def test_child_that_ignores_term_is_killed_after_its_grace(tmp_path: Path) -> None:
+    got = outcome(f"ignore-term={tmp_path / 'ready'}", limit_s=1.5)
     assert (tmp_path / "ready").exists(), "the child was stopped before it ignored anything"
     assert (got.timed_out, got.signal) == (True, signal.SIGKILL)
     assert got.duration_us >= 1_800_000
 
 
-def test_grandchild_in_its_own_session_does_not_outlive_the_limit(supervisor: Path, tmp_path: Path) -> None:
+def test_grandchild_in_its_own_session_does_not_outlive_the_limit(tmp_path: Path) -> None:
     """Case C1."""
-    got = outcome(supervisor, f"grandchild={tmp_path / 'pid'}", limit_s=1.5)
+    got = outcome(f"grandchild={tmp_path / 'pid'}", limit_s=1.5)
     assert (got.timed_out, got.descendants_killed) == (True, 1)
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-def test_child_that_forks_and_leaves(supervisor: Path, tmp_path: Path) -> None:
-    got = outcome(supervisor, f"leave={tmp_path / 'pid'}")
+def test_child_that_forks_and_leaves(tmp_path: Path) -> None:
+    got = outcome(f"leave={tmp_path / 'pid'}")
     assert (got.exit_code, got.descendants_killed) == (0, 1)
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-def test_helper_that_leaves_by_itself_is_not_killed(supervisor: Path) -> None:
-    got = outcome(supervisor, "helper")
+def test_helper_that_leaves_by_itself_is_not_killed() -> None:
+    got = outcome("helper")
     assert (got.exit_code, got.descendants_killed) == (0, 0)
 
 
-def test_a_whole_tree_of_sessions_is_gone(supervisor: Path) -> None:
+def test_a_whole_tree_of_sessions_is_gone() -> None:
     """3 children, each with a child of its own session, each of which forks once more."""
-    got = outcome(supervisor, "tree")
+    got = outcome("tree")
     assert (got.exit_code, got.descendants_killed) == (0, 9)
 
 
-def test_fifty_megabytes_of_stderr_neither_block_nor_stay(supervisor: Path) -> None:
+def test_fifty_megabytes_of_stderr_neither_block_nor_stay() -> None:
     text = b"x" * 50 * 2**20 + b"the end"
-    got = outcome(supervisor, "flood")
+    got = outcome("flood")
     assert (got.exit_code, got.stderr_size) == (0, len(text))
     assert got.stderr_sha256 == hashlib.sha256(text).hexdigest()
     assert got.stderr_tail == text[-(2**16) :]
 
 
-def test_stopping_kills_at_once(supervisor: Path, tmp_path: Path) -> None:
-    running = Running(launch(f"grandchild={tmp_path / 'pid'}"), supervisor)
+def test_stopping_kills_at_once(tmp_path: Path) -> None:
+    running = Running(launch(f"grandchild={tmp_path / 'pid'}"))
     pid = int(wait_for(tmp_path / "pid"))
     running.stop()
     got = running.finish(timeout_s=10)
@@ -156,31 +147,23 @@ def test_stopping_kills_at_once(supervisor: Path, tmp_path: Path) -> None:
     assert not alive(pid)
 
 
-def test_interpreter_that_is_not_there(supervisor: Path) -> None:
+def test_interpreter_that_is_not_there() -> None:
     """The supervisor starts, the child cannot: a failed exit with its reason, not a crash."""
-    asked = {"argv": ["/no/such/python"], "environment": {}, "limit_us": 10**7, "grace_us": 1}
-    asked |= {"leave_us": 1, "tail": 999, "hold": [], "contain": as_request(FREE)}
-    argv = [sys.executable, "-I", "-S", str(supervisor)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(marshal.dumps(asked))
-        process.stdin.flush()
-        report = marshal.loads(process.stdout.read())
-    assert (report["exit_code"], report["signal"]) == (127, None)
-    assert report["stderr_tail"].startswith(b"cannot start /no/such/python: [Errno 2]")
+    got = Running(replace(launch("exit=0"), python="/no/such/python")).finish(timeout_s=10)
+    assert (got.exit_code, got.signal, got.fault) == (127, None, "")
+    assert got.stderr_tail.startswith(b"cannot start /no/such/python: [Errno 2]")
 
 
-def test_runner_that_dies_takes_the_tree_along(supervisor: Path, tmp_path: Path) -> None:
+def test_runner_that_dies_takes_the_tree_along(tmp_path: Path) -> None:
     """SIGKILL to the process that holds the supervisor's stdin: child and grandchild are gone."""
     script = (
         "import sys, time; sys.path.insert(0, sys.argv[1]);"
-        "from pathlib import Path; from tests.process.test_supervisor import launch;"
+        "from tests.process.test_supervisor import launch;"
         "from mechanism.process.launch import Running;"
-        "Running(launch('grandchild=' + sys.argv[3]), Path(sys.argv[2])); time.sleep(100)"
+        "Running(launch('grandchild=' + sys.argv[2])); time.sleep(100)"
     )
     place = tmp_path / "pid"
-    runner = subprocess.Popen([sys.executable, "-c", script, str(ROOT), str(supervisor), str(place)])
+    runner = subprocess.Popen([sys.executable, "-c", script, str(ROOT), str(place)])
     pid = int(wait_for(place))
     runner.kill()
     runner.wait()
@@ -190,12 +173,12 @@ def test_runner_that_dies_takes_the_tree_along(supervisor: Path, tmp_path: Path)
         time.sleep(0.01)
 
 
-def test_killed_supervisor_is_told_and_its_orphans_can_be_ended(supervisor: Path, tmp_path: Path) -> None:
+def test_killed_supervisor_is_told_and_its_orphans_can_be_ended(tmp_path: Path) -> None:
     """The child dies with the supervisor; the grandchild becomes ours, the nearest subreaper's."""
     before = set_subreaper(wanted=True)
     bystanders = set(children())
     try:
-        running = Running(launch(f"grandchild={tmp_path / 'pid'}"), supervisor)
+        running = Running(launch(f"grandchild={tmp_path / 'pid'}"))
         pid = int(wait_for(tmp_path / "pid"))
         os.kill(running.pid, signal.SIGKILL)
         got = running.finish(timeout_s=10)
