@@ -10,6 +10,7 @@ from ledger.canonical import canonical, digest, sha256
 from ledger.plan import Plan
 from ledger.record import AlignmentFile
 from mechanism.campaign.injection import from_bytes
+from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.engine.identity import source_files
 from mechanism.engine.protocol import Layer, Treatment
 from mechanism.engine.simulated import SimulatedEngine
@@ -18,7 +19,6 @@ from mechanism.fixture.place import folder_of
 from mechanism.fixture.store import verify
 from mechanism.plan.geometry import block_size_m
 from mechanism.process import documents
-from mechanism.engine.asked import LaunchRequest, Shape
 from tests.campaign.campaign_setup import PHASES, plan_text
 from tests.verifier import forge
 from tests.verifier.forge import Parts
