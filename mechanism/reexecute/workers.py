@@ -13,7 +13,9 @@ from mechanism.reexecute.source import MAX_ALIGNMENT, BundleError, Source, read_
 from mechanism.reexecute.treatments import Treatment
 
 #: Read once, when a worker first loads numpy: workers are what is parallel here.
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+_ONE_THREAD = dict.fromkeys(
+    ("MECHANISM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
 
 
 def compute_all(
