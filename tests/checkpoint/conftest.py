@@ -40,7 +40,7 @@ def layer() -> Mapping[str, Array]:
     fixture = read_json(Fixture, FIXTURE, name="small")
     found: dict[str, Array] = {}
     for gemm in ("w13", "w2"):
-        made = [recipe.projection(fixture, gemm, expert) for expert in range(4)]  # type: ignore[arg-type]
+        made = [recipe.projection(fixture, gemm, expert) for expert in range(4)]
         for part in ("qweight", "qzeros", "scales"):
             found[f"{gemm}_{part}"] = np.stack([getattr(one, part) for one in made])
     return found

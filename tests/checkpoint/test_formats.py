@@ -1,6 +1,6 @@
 """One canonical tensor digest, whatever format and names a layer comes in."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.checkpoint import writing
 Array = npt.NDArray[Any]
 MIXTRAL = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 
-LAYOUTS = {
+LAYOUTS: dict[str, Callable[[Mapping[str, Array]], dict[str, Array]]] = {
     "per-expert": writing.autoawq,
     "mixtral-names": lambda layer: writing.renamed(layer, MIXTRAL, prefix="model.layers.1.block_sparse_moe."),
     "doubled-prefix": lambda layer: writing.autoawq(layer, prefix="model.model.layers.1.mlp."),
