@@ -102,9 +102,7 @@ def frozen_plan(path: Path) -> Frozen:
     require_frozen(plan, ledger, lock, name=lock_file.name)
     require_engine(plan.plan.engine)
     pinned = plan.plan.build
-    require_machine(
-        plan.plan.engine, kernel=pinned.kernel, device=pinned.device.model_dump(mode="json")
-    )
+    require_machine(plan.plan.engine, kernel=pinned.kernel, device=pinned.device.model_dump(mode="json"))
     fixture = _fixture(path, plan, lock, name=lock_file.name)
     routing = (fixture / "routing.json").read_bytes()
     topk_ids = read_json(RoutingFile, parse_canonical(routing), name="routing.json").topk_ids
@@ -145,7 +143,9 @@ def _fixture(path: Path, plan: LoadedPlan, lock: Lock, *, name: str) -> Path:
 
 def _campaign(options: RunOptions, frozen: Frozen, out: Path) -> CampaignResult:
     """Step 5, with progress on stderr."""
-    jobs = options.jobs or len(os.sched_getaffinity(0))
+    # on a GPU what runs beside a process is part of its history: one at a time unless asked for
+    one = frozen.plan.plan.engine == "vllm"
+    jobs = options.jobs or (1 if one else len(os.sched_getaffinity(0)))
     with counting(frozen.plan.plan.name, unit="cells") as shown:
         return run_campaign(
             RunRequest(
