@@ -56,13 +56,15 @@ def cli() -> None:
     help="json prints exactly one object.",
 )
 @click.option(
-    "--expect-plan", metavar="SHA256", help="The sha256 that plan.yaml must have: anchors the bundle."
+    "--expect-plan",
+    metavar="SHA256",
+    help="The sha256 that plan.lock must have: anchors the bundle. Of plan.yaml: all but the claims.",
 )
 @click.option(
     "--plan",
     "plan_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A plan file of your own that plan.yaml must equal: anchors the bundle.",
+    help="A lock of your own, or a plan with its lock beside it, that the bundle must hold: anchors it.",
 )
 @click.option(
     "--key",
@@ -136,7 +138,8 @@ def _anchor(expect_plan: str | None, plan_file: Path | None) -> str | None:
             f"--expect-plan: expected 64 lower-case hexadecimal digits, got {expect_plan!r}"
         )
     if plan_file is not None:
-        return hashlib.sha256(plan_file.read_bytes()).hexdigest()
+        lock = plan_file.with_suffix(".lock")  # where `mechanism freeze` writes it; it names the ledger too
+        return hashlib.sha256((lock if lock.is_file() else plan_file).read_bytes()).hexdigest()
     return expect_plan
 
 

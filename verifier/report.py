@@ -156,7 +156,7 @@ def _report(
 
 def _identity(base: Assessment) -> PlanIdentity:
     digest, anchor = base.bundle.digests.get("plan.yaml"), base.bundle.anchor
-    anchored = anchor is not None and digest == anchor
+    anchored = anchor is not None and anchor in {digest, base.bundle.digests.get("plan.lock")}
     return PlanIdentity(sha256=digest, identity="anchored" if anchored else "self-declared")
 
 
@@ -216,6 +216,15 @@ def _not_checked(
         for name, outcome in trials.tried.items()
         if outcome.verdict == "missing"
     )
+    if (anchor := base.bundle.anchor) is not None and anchor == base.bundle.digests.get("plan.yaml"):
+        results.append(
+            CheckResult(
+                name="ledger.yaml",
+                says="whether the claims are those frozen with the plan",
+                findings=0,
+                reason="a plan's digest says nothing of its ledger: anchor the bundle by its lock's",
+            )
+        )
     results += (
         CheckResult(name=code.code, says=code.says, findings=0, reason=f"needs --level {code.level}")
         for code in CODES.values()

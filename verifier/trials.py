@@ -5,7 +5,7 @@ from verifier.assess import Assessment, assess, judge_all
 from verifier.codes import CODES
 from verifier.forger import MutationError
 from verifier.found import Found, several
-from verifier.judge import LEVELS, Judged
+from verifier.judge import LEVELS, Judged, concerned
 from verifier.library import Library
 from verifier.mutations import apply
 from verifier.outcome import Outcome, holds, refuted, too_few
@@ -62,11 +62,19 @@ class MutationTrials:
         hits = [item for item in new if item.code == mutation.code]
         if not hits and (lacks := bad.skipped.get(mutation.code)) is not None:
             return too_few(f"{mutation.code} could not be carried out: {lacks}")
+        if not hits and self._faulty(mutation):
+            return too_few("the evidence that it is made from has findings of its own")
         if not hits:
             return refuted(f"expected {mutation.code}, got {_codes(new)}")
         if claim is not None and any(one.verdict == "supported" for one in judged):
             return refuted("the claim is still supported")
         return holds(f"refused with {mutation.code} at {hits[0].where}")
+
+    def _faulty(self, mutation: Mutation) -> bool:
+        """Whether a finding concerns what a mutation is made from: bad evidence made worse may look good."""
+        arm = (mutation.cell, mutation.history)
+        about = (concerned(item, self._base.bundle) for item in self._base.found if item.claims is None)
+        return any(arms is None or arm in arms for arms in about)
 
 
 def _verdict(code: str) -> str | None:

@@ -158,7 +158,7 @@ def test_help_and_version() -> None:
     assert "Exit codes: 0 every checked claim supported; 1 a claim refuted" in " ".join(
         help_text.stdout.split()
     )
-    assert run("check", "--help").stdout.count("anchors the bundle") >= 1
+    assert "anchors the bundle" in " ".join(run("check", "--help").stdout.split())
     assert run("--version").stdout == "verifier 0.1.0\n"
 
 

@@ -10,16 +10,20 @@ from verifier.found import Found
 
 @check("V301")
 def anchored(bundle: Bundle) -> Iterator[Found]:
-    """V301: the plan is the one that the caller names from outside, if one is named.
+    """V301: the plan, or its lock, is the one that the caller names from outside, if one is named.
 
     A forger who rewrites plan, lock, ledger and manifest together makes a consistent bundle of other claims:
-    only this catches it, since plan and lock name the ledger's digest (V302, V304).
+    only this catches it. The plan's digest says nothing of the ledger, which it names by name; the lock's
+    holds both (V302, V304).
     """
-    if bundle.anchor is not None and (digest := bundle.digest("plan.yaml")) != bundle.anchor:
+    if bundle.anchor is None:
+        return
+    digest = bundle.digest("plan.yaml")
+    if bundle.anchor not in {digest, bundle.digests.get("plan.lock")}:
         yield Found(
             code="V301",
             file="plan.yaml",
-            expected=f"sha256 {bundle.anchor}, as the caller expects",
+            expected=f"sha256 {bundle.anchor}, of plan.yaml or plan.lock, as the caller expects",
             got=f"sha256 {digest}",
         )
 
