@@ -18,9 +18,10 @@ from mechanism.engine.gpu_identity import Gpu, driver_version, find_gpu
 from mechanism.errors import CampaignError, MechanismError
 from mechanism.fixture.layout import by_recipe
 from mechanism.fixture.routing import topk_ids
-from mechanism.gpu import checks
+from mechanism.gpu import checks, recording
 from mechanism.gpu.geometry_plan import TOKENS, TOP_K, geometry_plan
 from mechanism.gpu.multiply import device_of
+from mechanism.kernel import vectors
 from mechanism.kernel.devices import DEVICES, Device
 from mechanism.kernel.errors import KernelError
 from mechanism.plan.document import load_plan
@@ -67,6 +68,7 @@ def run_checks(options: CheckOptions, operators: Any, gpu: Gpu) -> int:
         "atomics": lambda: checks.atomics(operators, routing, repeats=options.repeats),
         "vectors": lambda: checks.check_vectors(operators, gpu, _files(options.vectors), _load),
     }
+    steps["recorded"] = lambda: _recorded(options.out / "vectors", operators, gpu)
     if options.campaign:
         steps["campaign"] = lambda: campaign(plan, options)
     results: dict[str, Facts] = {}
@@ -80,6 +82,16 @@ def run_checks(options: CheckOptions, operators: Any, gpu: Gpu) -> int:
         click.echo(f"{name}: {_word(results[name])}")
     _write(options.out, gpu, operators, results)
     return 0 if all(result["holds"] for result in results.values()) else 1
+
+
+def _recorded(folder: Path, operators: Any, gpu: Gpu) -> Facts:
+    """Vectors of this device in the published format, and whether the simulation gives their bits."""
+    folder.mkdir()
+    differing = {}
+    for name, data in recording.record(operators, gpu):
+        files.write_once(folder / name, data)
+        differing[name] = vectors.recompute(name, _load(folder / name)).differing
+    return {"settles": "the simulation", "holds": not any(differing.values()), "differing": differing}
 
 
 def named_device(gpu: Gpu) -> Device:

@@ -58,7 +58,7 @@ def silu(operators: Any) -> Facts:
 
 def row_positions(operators: Any, gpu: Gpu, *, turns: int = 50) -> Facts:
     """The same rows in other slots of their padded block, `turns` times: any bit that moves refutes U3."""
-    gemm, layer = GpuGemm(operators, gpu), _drawn_layer(seed=3, tokens=12)
+    gemm, layer = GpuGemm(operators, gpu), drawn_layer(seed=3, tokens=12)
     base = aligning.stable(layer.ids.tolist(), experts=layer.experts, block_size_m=8)
     want = gemm.run(layer.a, layer.weights, base, vllm_calls.Explicit(), top_k=layer.top_k)
     moved = 0
@@ -73,7 +73,7 @@ def launches(operators: Any, gpu: Gpu) -> Facts:
     """Tile, grid and registers that the kernel chooses by itself, for every block size, against ours (U1)."""
     gemm, rows = GpuGemm(operators, gpu), []
     for tokens in (12, 24, 40, 56, 80):
-        layer = _drawn_layer(seed=5, tokens=tokens)
+        layer = drawn_layer(seed=5, tokens=tokens)
         block = aligning.block_size_m(tokens, layer.top_k, layer.experts)
         aligned = aligning.stable(layer.ids.tolist(), experts=layer.experts, block_size_m=block)
         gemm.run(layer.a, layer.weights, aligned, vllm_calls.Explicit(), top_k=layer.top_k)
@@ -192,7 +192,8 @@ class _Drawn:
         self.ids = np.array(rows, dtype=np.int32)
 
 
-def _drawn_layer(*, seed: int, tokens: int) -> _Drawn:
+def drawn_layer(*, seed: int, tokens: int) -> _Drawn:
+    """One GEMM of 8 experts, top-4, K 512, N 1536, group 128: weights and rows by seed."""
     return _Drawn(seed, tokens)
 
 

@@ -94,7 +94,11 @@ def test_every_check_on_a_fake_device(operators: FakeOperators, tmp_path: Path) 
         "launches": True,
         "atomics": False,
         "vectors": True,
+        "recorded": True,
     }
+    assert sorted(path.name for path in (out / "vectors").iterdir()) == sorted(
+        results["recorded"]["differing"]
+    )
     assert results["silu"]["unexplained"] == 0
     assert results["launches"]["launches"][0]["launched"] == [64, 128, 128, 246]
     assert results["atomics"]["distinct_memberships"] == 1
