@@ -22,7 +22,8 @@ from mechanism.plan.document import load_ledger, load_plan
 from mechanism.plan.freeze import lock_bytes, make_lock, read_lock
 
 ROOT = Path(__file__).resolve().parents[2]
-FAKE = "tests.campaign.fake_child"
+#: The real child with an engine of ours, and a child that needs no engine; both do as the file of fakes says.
+FAKE, QUICK = "tests.campaign.fake_child", "tests.campaign.quick_child"
 #: Native cells of both histories, two that inject, one of them on another grid: 8 processes a replicate.
 PHASES = """
 phases:
@@ -61,13 +62,17 @@ def prepare(
     folder: Path,
     cache: Path,
     fixture: FixtureLock,
+    stored: Path,
     *,
     replicates: int = 1,
     time_limit_s: int = 30,
     phases: str = PHASES,
     environment: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write plan, lock and the file of fakes into `folder`; returns it. The fixture is in `cache`."""
+    """Write plan, lock and the file of fakes into `folder`; returns it.
+
+    The fixture is in `cache`, what the quick child delivers in the campaign `stored`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     given = {
         "LC_ALL": "C.UTF-8",
@@ -77,6 +82,7 @@ def prepare(
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT),
         "FAKES": str(folder / "fakes.json"),
+        "STORED": str(stored),
         **(environment or {}),
     }
     (folder / "plan.yaml").write_text(
@@ -95,7 +101,7 @@ def set_fakes(folder: Path, fakes: Mapping[str, str]) -> None:
     (folder / "fakes.json").write_text(json.dumps(fakes))
 
 
-def request(folder: Path, out: Path, *, module: str = FAKE, **more: Any) -> RunRequest:
+def request(folder: Path, out: Path, *, module: str = QUICK, **more: Any) -> RunRequest:
     """What the command line would ask for, of a prepared folder."""
     plan = load_plan(folder / "plan.yaml")
     data = (folder / "plan.lock").read_bytes()

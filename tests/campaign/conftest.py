@@ -9,7 +9,7 @@ import pytest
 from ledger.lock import FixtureLock
 from mechanism.fixture.build import build
 from mechanism.plan.document import load_plan
-from tests.campaign.campaign_setup import PHASES, plan_text, prepare
+from tests.campaign.campaign_setup import FAKE, PHASES, plan_text, prepare, run
 
 Prepare = Callable[..., Path]
 
@@ -23,11 +23,19 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FixtureLock]:
     return folder / "cache", build(load_plan(path).plan.fixture, folder / "cache")
 
 
+@pytest.fixture(scope="session")
+def stored(tmp_path_factory: pytest.TempPathFactory, built: tuple[Path, FixtureLock]) -> Path:
+    """A finished campaign of one replicate, whose records the quick child delivers again."""
+    folder = tmp_path_factory.mktemp("stored")
+    assert run(prepare(folder / "campaign", *built, stored=folder), folder / "out", module=FAKE).complete
+    return folder / "out"
+
+
 @pytest.fixture
-def campaign(tmp_path: Path, built: tuple[Path, FixtureLock]) -> Prepare:
+def campaign(tmp_path: Path, built: tuple[Path, FixtureLock], stored: Path) -> Prepare:
     """Prepares a campaign in a folder of the test's own; see `prepare`."""
 
     def make(**more: Any) -> Path:
-        return prepare(tmp_path / "campaign", *built, **more)
+        return prepare(tmp_path / "campaign", *built, stored, **more)
 
     return make

@@ -1,11 +1,9 @@
-"""The real child with an engine of ours: quick, and as wrong as the file of fakes says for this cell."""
+"""The real child with an engine of ours: no arithmetic, and as wrong as the file of fakes says for this cell."""
 
 import json
 import os
 import resource
-import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +17,8 @@ from mechanism.engine.protocol import Constructed, ExecutedGemm, Identity, Layer
 from mechanism.engine.simulated import SimulatedEngine
 from mechanism.kernel.alignment import stable
 from mechanism.kernel.schedule import Schedule
-from mechanism.process import child, files
-from mechanism.process.request import CellRequest, read_request
-from tests.process.bad_child import misbehave
+from mechanism.process import child
+from mechanism.process.request import read_request
 
 
 class FakeEngine:
@@ -33,9 +30,8 @@ class FakeEngine:
         self.behaviour = behaviour
 
     def identity(self) -> Identity:
-        """Another version for one behaviour."""
-        version = "another" if self.behaviour == "other-software" else "1"
-        return Identity(evidence="simulated", arithmetic="fake", driver=None, versions={"fake": version})
+        """Of nothing."""
+        return Identity(evidence="simulated", arithmetic="fake", driver=None, versions={"fake": "1"})
 
     def apply(self, arrival: Mapping[str, Any], layer: Layer) -> Any:
         """As the simulated engine."""
@@ -116,71 +112,16 @@ def main(path: str) -> int:
     fakes = json.loads(Path(os.environ["FAKES"]).read_text())
     behaviour = fakes.get(f"{request.cell}.{request.history}.{request.replicate}", fakes.get("*", ""))
     word, _, argument = behaviour.partition("=")
-    match word:
-        case "exit" | "signal" | "sleep" | "grandchild" | "flood" | "ignore-term":
-            return misbehave(word, argument)
-        case "slow":
-            time.sleep(float(argument))
-        case "crash":
-            raise RuntimeError(f"no reason, in {path} under {Path.home()}")
-        case "file-size-limit":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (int(argument), int(argument)))
-    if word == "die-at":
-        _die_at(argument)
+    if word == "file-size-limit":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(argument), int(argument)))
     # the tree may be edited while tests run; which files count is tested elsewhere
     identity.source_files = _one_file
-    code = child.main([path], opened=lambda _name: FakeEngine(word))
-    _afterwards(word, argument, request)
-    return code
+    return child.main([path], opened=lambda _name: FakeEngine(word))
 
 
 def _one_file(engine: str = "simulated") -> Iterator[tuple[str, str]]:
     del engine
     yield "mechanism/fake.py", "0" * 64
-
-
-def _die_at(suffix: str) -> None:
-    """SIGKILL in place of writing the file whose path ends so: after all that came before it."""
-    write = files.write_once
-
-    def deadly(path: Path, data: bytes) -> None:
-        if str(path).endswith(suffix) or f"/{suffix}/" in str(path):
-            os.kill(os.getpid(), signal.SIGKILL)
-        write(path, data)
-
-    files.write_once = deadly
-
-
-def _afterwards(word: str, argument: str, request: CellRequest) -> None:
-    """What is done to good files."""
-    staging = Path(request.staging)
-    record = staging / request.record
-    match word:
-        case "no-record":
-            record.unlink()
-        case "two-records":
-            (staging / "records" / "transfer.canonical.H0.1.json").write_bytes(record.read_bytes())
-        case "extra-file":
-            (staging / "note.txt").write_text("mine")
-        case "edit":  # KEY=VALUE at the record's top level
-            key, _, value = argument.partition("=")
-            document = json.loads(record.read_bytes())
-            document[key] = json.loads(value)
-            record.write_bytes(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
-        case "markers-swapped":
-            document = json.loads(record.read_bytes())
-            document["markers"][2:4] = document["markers"][3:1:-1]
-            record.write_bytes(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
-        case "flip-capture":
-            (capture,) = (staging / "objects").iterdir()
-            data = bytearray(capture.read_bytes())
-            data[-1] ^= 1
-            capture.write_bytes(data)
-        case "leave":
-            misbehave("leave", argument)
-        case "into-bundle":
-            target = Path(request.bundle) / request.record
-            target.write_bytes(record.read_bytes())
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.campaign_setup import ends, read_events, run, set_fakes
+from tests.campaign.campaign_setup import FAKE, QUICK, ends, read_events, run, set_fakes
 
 Prepare = Callable[..., Path]
 NATIVE = """
@@ -56,8 +56,10 @@ CASES = {
         "exit code 1: OSError: [Errno 30] Read-only file system:"
         " '$BUNDLE/records/qualification.native.H0.1.json'",
     ),
-    "die-at=records": ("killed", "ended by SIGKILL (signal 9)"),
+    "die-at-record": ("killed", "ended by SIGKILL (signal 9)"),
 }
+#: Those that an engine is needed for.
+ENGINES = {"wrong-shape", "other-alignment"}
 
 
 @pytest.mark.parametrize("behaviour", CASES)
@@ -66,7 +68,7 @@ def test_one_bad_child(campaign: Prepare, tmp_path: Path, behaviour: str) -> Non
     folder = campaign(phases=NATIVE)
     set_fakes(folder, {"*": behaviour})
     outcome, reason = CASES[behaviour]
-    result = run(folder, tmp_path / "out")
+    result = run(folder, tmp_path / "out", module=FAKE if behaviour in ENGINES else QUICK)
     events = read_events(tmp_path / "out")
     assert [event["event"] for event in events] == ["started", "ended"], "retried"
     assert (events[1]["outcome"], events[1]["record"]) == (outcome, None)
@@ -96,7 +98,7 @@ def test_engine_that_ignores_the_grid(campaign: Prepare, tmp_path: Path, behavio
     """It never yields a record, whether it admits it or not; the other cells go on."""
     folder = campaign(phases=NATIVE_AND_GRID)
     set_fakes(folder, {"forced.H0.1": behaviour})
-    result = run(folder, tmp_path / "out")
+    result = run(folder, tmp_path / "out", module=FAKE)
     assert (result.valid, result.total) == (1, 2)
     assert ends(tmp_path / "out")["forced.H0.1"]["reason"].startswith(reason)
 
@@ -184,7 +186,7 @@ def test_no_committed_file_tells_where_it_was_made(campaign: Prepare, tmp_path: 
     set_fakes(folder, {"*": "crash"})
     run(folder, tmp_path / "out")
     tail = ends(tmp_path / "out")["native.H0.1"]["stderr"]["tail"]
-    assert "$SOURCE/tests/campaign/fake_child.py" in tail
+    assert "$SOURCE/tests/campaign/quick_child.py" in tail
     root = str(Path(__file__).resolve().parents[2])
     for real in (root, str(tmp_path / "out"), str(Path.home()) + "/"):
         assert real not in tail
@@ -205,6 +207,17 @@ def test_other_software_stops_the_campaign(campaign: Prepare, tmp_path: Path) ->
     assert run(folder, tmp_path / "out", resume=True).complete
 
 
+def test_cell_that_is_held_otherwise_stops_the_campaign(campaign: Prepare, tmp_path: Path) -> None:
+    """The first valid process decides on containment as on software: the cohort shares both."""
+    folder = campaign()
+    set_fakes(folder, {"replay.H0.1": "otherwise-held"})
+    result = run(folder, tmp_path / "out", jobs=1)
+    (_, reason), *rest = result.failed
+    assert not rest
+    assert reason == "invalid: it was not held as the cohort was: expected network none, got host"
+    assert result.stopped.endswith("; go on as it was then, or start a new run")
+
+
 def test_bit_flipped_in_the_fixture_between_two_cells(
     campaign: Prepare, tmp_path: Path, built: tuple[Path, object]
 ) -> None:
@@ -221,7 +234,7 @@ def test_bit_flipped_in_the_fixture_between_two_cells(
             tensors.write_bytes(bad)
 
     try:
-        result = run(folder, tmp_path / "out", jobs=1, observer=observer)
+        result = run(folder, tmp_path / "out", jobs=1, observer=observer, module=FAKE)
     finally:
         tensors.write_bytes(good)
     (_, reason), *rest = result.failed

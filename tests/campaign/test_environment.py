@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.campaign.campaign_setup import ROOT
 
 Prepare = Callable[..., Path]
@@ -35,14 +33,13 @@ def records(out: Path) -> dict[str, dict[str, object]]:
     return found
 
 
-@pytest.mark.parametrize("module", ["tests.campaign.fake_child", "mechanism.process.child"])
-def test_surroundings_change_nothing(campaign: Prepare, tmp_path: Path, module: str) -> None:
+def test_surroundings_change_nothing(campaign: Prepare, tmp_path: Path) -> None:
     """Case C3: locale, umask, time zone, working folder, home, hash seed, threads, junk."""
     folder = campaign(phases=NATIVE)
     script = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]);"
         "from tests.campaign.campaign_setup import run;"
-        "done = run(Path(sys.argv[2]), Path(sys.argv[3]), module=sys.argv[4]); sys.exit(done.exit_code)"
+        "done = run(Path(sys.argv[2]), Path(sys.argv[3]), module='mechanism.process.child'); sys.exit(done.exit_code)"
     )
     plain = {"PATH": os.environ["PATH"]}
     odd = {
@@ -60,7 +57,7 @@ def test_surroundings_change_nothing(campaign: Prepare, tmp_path: Path, module: 
         "NPY_DISABLE_CPU_FEATURES": "",
     }
     for name, environment, umask, place in (("a", plain, 0o022, ROOT), ("b", odd, 0o077, tmp_path)):
-        argv = [sys.executable, "-c", script, str(ROOT), str(folder), str(tmp_path / name), module]
+        argv = [sys.executable, "-c", script, str(ROOT), str(folder), str(tmp_path / name)]
         subprocess.run(argv, env=environment, umask=umask, cwd=place, check=True, capture_output=True)
     left, right = records(tmp_path / "a"), records(tmp_path / "b")
     assert len(left) == 2

@@ -13,7 +13,7 @@ from mechanism.campaign import folder_lock
 from mechanism.campaign.runner import run_campaign
 from mechanism.errors import CampaignError, EngineError
 from mechanism.process import files
-from tests.campaign.campaign_setup import ends, request, run, set_fakes
+from tests.campaign.campaign_setup import FAKE, ends, request, run, set_fakes
 from tests.campaign.test_resume import NATIVE, lines, require_whole, start, wait_until
 
 Prepare = Callable[..., Path]
@@ -151,7 +151,7 @@ def test_child_without_room(campaign: Prepare, tmp_path: Path) -> None:
     """The limit on file size stands for a full disk: the child says so, with a code of its own."""
     folder, out = campaign(phases=NATIVE), tmp_path / "out"
     set_fakes(folder, {"native.H0.1": "file-size-limit=1000"})
-    run(folder, out)
+    run(folder, out, module=FAKE)
     end = ends(out)["native.H0.1"]
     assert (end["outcome"], end["exit_code"]) == ("failed", 6)
     assert end["reason"].startswith("exit code 6: OSError: [Errno 27] File too large")

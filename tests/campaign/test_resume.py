@@ -115,7 +115,7 @@ def test_resuming_what_is_complete_changes_nothing(campaign: Prepare, tmp_path: 
 def test_cell_killed_between_capture_and_record_runs_again(campaign: Prepare, tmp_path: Path) -> None:
     """Case E9: not valid; resume runs it again as a new attempt, and nothing of the first is in the bundle."""
     folder, out = campaign(phases=NATIVE), tmp_path / "out"
-    set_fakes(folder, {"native.H1.1": "die-at=records"})
+    set_fakes(folder, {"native.H1.1": "die-at-record"})
     result = run(folder, out)
     assert (result.valid, result.exit_code) == (1, 5)
     assert ends(out)["native.H1.1"]["outcome"] == "killed"
