@@ -84,7 +84,7 @@ mutations:
         ),
         (
             ("separate-cohorts", "vibes"),
-            "x.yaml:13: claims[0].outcome[0]: expected 'repeats', 'equal', 'differs', 'membership-equal', 'membership-exchanged', 'schedule-class', 'delivered', 'cardinality', 'separate-cohorts', 'rejects', got 'vibes'",
+            "x.yaml:13: claims[0].outcome[0]: expected 'repeats', 'equal', 'differs', 'membership-equal', 'membership-exchanged', 'schedule-class', 'delivered', 'cardinality', 'separate-cohorts', 'anchored', 'rejects', got 'vibes'",
         ),
         (
             ("kind: separate-cohorts", "kind: rejects, mutations: [M9]"),

@@ -199,7 +199,7 @@ RULES = [
     (
         "ledger unknown",
         ("ledger: route_block", "ledger: route_blok"),
-        "plan.yaml:@: ledger: expected one of quick, route_block or a path that ends in .yaml, got route_blok",
+        "plan.yaml:@: ledger: expected one of quick, route_block, route_block_h200, stable_construction or a path that ends in .yaml, got route_blok",
     ),
     (
         "cell the ledger cites is gone",
