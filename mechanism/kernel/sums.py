@@ -19,13 +19,14 @@ from mechanism.kernel.chain import Chain, FastChain, GeneralChain, Rows
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, finite_operands, operand_planes
 from mechanism.kernel.panel import Panel, activations, k_view
+from mechanism.kernel.parallel import ordered, threads
 from mechanism.kernel.rounding import F32, Stored, add, bits16
 from mechanism.kernel.schedule import Schedule
 from mechanism.kernel.tensor_core import decode, rules
 
-ROWS = 5  # rows that one fast chain aims at: enough work per numpy call, small enough for the cache
+ROWS = 8  # rows that one fast chain aims at: enough work per numpy call, small enough for the cache
 WIDTH = 4096  # columns times warp rows likewise
-LIMIT = 1 << 16  # products per numpy call
+LIMIT = 3 << 15  # products per numpy call
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -95,11 +96,14 @@ class SliceSums:
             block: np.array(block_routes(self._alignment, block), dtype=np.intp)
             for block in range(len(self._alignment.expert_ids))
         }
-        for experts in self._batches(routes):
-            tiles = max(1, WIDTH // (self._schedule.tile_k // 32 * self._schedule.tile_n))
-            for first in range(0, self._schedule.n_tiles, tiles):
-                last = min(first + tiles, self._schedule.n_tiles)
-                yield from self._walk(experts, routes, first, last)
+        tiles = max(1, WIDTH // (self._schedule.tile_k // 32 * self._schedule.tile_n))
+        walks = [
+            (experts, first, min(first + tiles, self._schedule.n_tiles))
+            for experts in self._batches(routes)
+            for first in range(0, self._schedule.n_tiles, tiles)
+        ]
+        for done in ordered(lambda walk: list(self._walk(routes, *walk)), walks, most=threads()):
+            yield from done
 
     def _batches(self, routes: dict[int, npt.NDArray[np.intp]]) -> Iterator[list[tuple[int, list[int]]]]:
         """Lists of (expert, blocks) that share a chain; one list holds what needs the general scheme."""
@@ -128,8 +132,8 @@ class SliceSums:
 
     def _walk(
         self,
-        experts: list[tuple[int, list[int]]],
         routes: dict[int, npt.NDArray[np.intp]],
+        experts: list[tuple[int, list[int]]],
         first: int,
         last: int,
     ) -> Iterator[TileSums]:
