@@ -20,8 +20,13 @@ _ROOMS = (
     "mechanism/process",
 )
 _FILES = ("ledger/__init__.py", "ledger/canonical.py", "mechanism/__init__.py", "mechanism/errors.py")
-#: Files of those rooms that no cold process loads: oracles, and golden vectors.
-_ORACLES = ("mechanism/kernel/plain.py", "mechanism/kernel/vectors.py")
+#: Files of those rooms that no cold process loads: oracles, vectors, compiled arithmetic, sets of outcomes.
+_ORACLES = (
+    "mechanism/kernel/plain.py",
+    "mechanism/kernel/vectors.py",
+    "mechanism/kernel/compiled*.py",
+    "mechanism/kernel/atomic.py",
+)
 _GPU = ("mechanism/engine/gpu_*.py", "mechanism/engine/vllm_*.py")
 #: What an engine has beside the rooms, and what of them is none of its business.
 _MORE: dict[str, tuple[str, ...]] = {}

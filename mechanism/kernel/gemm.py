@@ -71,6 +71,7 @@ def marlin_gemm(  # noqa: PLR0913 - the operator's own arguments, named at every
     kernel: str = versions.DEFAULT,
     topk_weights: npt.NDArray[np.float32] | None = None,
     fp32_reduce: bool = True,
+    summed: Callable[..., SliceSums] = SliceSums,
 ) -> Gemm:
     """One grouped GEMM, bit for bit.
 
@@ -84,6 +85,7 @@ def marlin_gemm(  # noqa: PLR0913 - the operator's own arguments, named at every
         kernel: Build, as in ``versions``.
         topk_weights: fp32 (routes,), multiplied in after all reductions; None for the first GEMM.
         fp32_reduce: False sends the running sum through the output in 16 bits (7.4).
+        summed: What sums the slices.
 
     Returns:
         Output (routes, N) and the slices that were executed.
@@ -92,7 +94,7 @@ def marlin_gemm(  # noqa: PLR0913 - the operator's own arguments, named at every
         ShapeError: Something the operator refuses (9.3), or sizes that do not fit together.
     """
     _require(a, weights, alignment, launch, top_k=top_k, topk_weights=topk_weights)
-    sums = SliceSums(a, weights, alignment, launch, top_k=top_k, arch=arch, kernel=kernel)
+    sums = summed(a, weights, alignment, launch, top_k=top_k, arch=arch, kernel=kernel)
     accumulated = np.zeros((alignment.routes, 2, weights.n // 2), dtype=np.float32)
     for tile in sums:
         accumulated[tile.routes, :, tile.columns] = _reduce(tile, weights.dtype, fp32_reduce=fp32_reduce)
