@@ -65,6 +65,21 @@ def run(plan: Path, out: Path | None, jobs: int | None, form: str, *, resume: bo
 
 
 @cli.command()
+@click.argument("bundle", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@reported
+def status(bundle: Path, form: str) -> int:
+    """Say where the campaign in DIR stands: cells done, failed and at work, time left, who runs it.
+
+    Reads only, while it runs and after it died. Ends with 0 if it is complete, with 6 if a runner is at work,
+    with 5 if nobody is, with 4 if there is no campaign in DIR.
+    """
+    from mechanism.command.status import status as command
+
+    return command(bundle, as_json=form == "json")
+
+
+@cli.command()
 @PLAN
 @click.option(
     "--svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the schedule into this file."
@@ -345,7 +360,9 @@ def gpu() -> None:
 
 @gpu.command("plan")
 @click.option("--gpu", "device", required=True, help="A known GPU, e.g. h200.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The plan's file.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The plan's file."
+)
 @click.option("--claims", type=click.Path(path_type=Path, dir_okay=False), help="Its ledger's file.")
 @reported
 def gpu_plan(device: str, out: Path, claims: Path | None) -> int:

@@ -50,12 +50,18 @@ def held(folder: Path) -> Iterator[Lease]:
 
 def holder(folder: Path) -> int | None:
     """The pid of the runner that works in the folder; None if none does."""
+    return looked_at(folder)[0]
+
+
+def looked_at(folder: Path) -> tuple[int | None, bool]:
+    """The runner's pid as `holder` has it, and whether the lock is free: not even its processes hold it."""
     try:
         descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None
+        return None, True
     try:
-        return None if _try(descriptor) else _owner(descriptor)
+        free = _try(descriptor, fcntl.LOCK_SH)  # shared: two who look do not see each other
+        return (None if free else _owner(descriptor)), free
     finally:
         os.close(descriptor)
 
@@ -85,9 +91,9 @@ def _acquire(path: Path) -> int:
         time.sleep(0.02)  # the dead runner's supervisors are ending their trees
 
 
-def _try(descriptor: int) -> bool:
+def _try(descriptor: int, mode: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -1,6 +1,7 @@
 """Progress on stderr: a live bar in a terminal, plain lines otherwise. stdout stays for results."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -10,11 +11,13 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TaskID,
     TextColumn,
-    TimeRemainingColumn,
 )
+from rich.text import Text
 
 #: Without a terminal a line is printed whenever another tenth is done, and for every failure.
 PLAIN_STEPS = 10
@@ -52,20 +55,34 @@ def counting(name: str, *, unit: str, stream: TextIO | None = None) -> Iterator[
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[failed]}"),
-        TimeRemainingColumn(compact=True),
+        _Left(),
         console=Console(file=out),
         transient=False,
     ) as bar:
-        yield _Bar(bar, bar.add_task(name, total=None, failed=""))
+        yield _Bar(bar, bar.add_task(name, total=None, failed="", ends=None))
+
+
+class _Left(ProgressColumn):
+    """The estimate last given, counted down. The bar's own would wait for cells that failed."""
+
+    def render(self, task: Task) -> Text:
+        """Seconds left; nothing while there is no estimate."""
+        ends = task.fields["ends"]
+        return Text("" if ends is None else f"{max(0, ends - time.monotonic()):.0f} s left")
 
 
 class _Bar(Counter):
     def __init__(self, bar: Progress, task: TaskID) -> None:
         self._bar, self._task = bar, task
+        self._began = time.monotonic()
 
     def at(self, done: int, total: int, *, failed: int = 0, seconds_left: float | None = None) -> None:
-        del seconds_left  # the bar estimates for itself, from the same counts
-        self._bar.update(self._task, completed=done, total=total, failed=f"{failed} failed" if failed else "")
+        now = time.monotonic()
+        if seconds_left is None and done:
+            seconds_left = (now - self._began) / done * (total - done)
+        ends = None if seconds_left is None or done == total else now + seconds_left
+        told = f"{failed} failed" if failed else ""
+        self._bar.update(self._task, completed=done, total=total, failed=told, ends=ends)
 
     def note(self, text: str) -> None:
         self._bar.console.print(text, markup=False, highlight=False)

@@ -1,0 +1,136 @@
+"""Where a campaign stands, from its folder alone: while its runner works, and after it is gone.
+
+Nothing is written, and the runner does not notice.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ledger.bundle import Attempt, AttemptEnded, AttemptStarted, LogResumed
+from ledger.canonical import CanonicalError, parse_canonical
+from ledger.fault import FaultsError
+from ledger.lock import Lock, LockedCell
+from ledger.model import read_json
+from ledger.record import record_path
+from mechanism.campaign import bundle, folder_lock
+from mechanism.campaign.attempts import read_log
+from mechanism.campaign.order import name_of, path_of
+from mechanism.errors import CampaignError
+
+State = Literal["complete", "running", "ending", "stopped"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """One moment of a campaign, in cells.
+
+    Attributes:
+        state: `complete`: the bundle is finished; `running`: its runner works; `ending`: that is gone, and
+            processes it started are being ended; `stopped`: nobody works, the rest waits for --resume.
+        runner: The runner's pid, if one works.
+        total: Cells of the lock.
+        done: Cells with a record in its place.
+        running: Names of the cells at work.
+        failed: (name, outcome and reason) of every cell that the last runner tried and that has no record.
+        attempts: Processes started so far.
+        runners: How many runners have worked on it.
+        torn: Bytes after the last whole line of the log.
+        left_s: Estimated seconds to the end; None unless a runner works and a cell of its has ended.
+    """
+
+    state: State
+    runner: int | None
+    total: int
+    done: int
+    running: tuple[str, ...]
+    failed: tuple[tuple[str, str], ...]
+    attempts: int
+    runners: int
+    torn: int
+    left_s: float | None
+
+
+def read_standing(folder: Path, *, now_us: int | None = None) -> Standing:
+    """Read a campaign's folder. Raises CampaignError if there is none, or its lock or log was changed.
+
+    `now_us`: the monotonic clock, microseconds, for tests.
+    """
+    lock = _lock(folder)
+    runner, free = folder_lock.looked_at(folder)
+    complete = bundle.is_complete(folder)
+    log = read_log(_bytes(bundle.log_path(folder)), name=str(bundle.log_path(folder)))
+    records = {f"records/{path.name}" for path in (folder / "records").glob("*.json")}
+    return standing(
+        lock.cells,
+        log.events,
+        records=records,
+        state="complete" if complete else "running" if runner else "stopped" if free else "ending",
+        runner=None if complete else runner,
+        torn=len(log.torn),
+        now_us=time.monotonic_ns() // 1000 if now_us is None else now_us,
+    )
+
+
+def standing(
+    cells: tuple[LockedCell, ...],
+    events: tuple[Attempt, ...],
+    *,
+    records: set[str],
+    state: State,
+    runner: int | None,
+    torn: int,
+    now_us: int,
+) -> Standing:
+    """The same from what was read. Pure. Only what the last runner did counts as failed or at work."""
+    known = {path_of(cell): cell for cell in cells}
+    resumed = [place for place, event in enumerate(events) if isinstance(event, LogResumed)]
+    session = events[resumed[-1] if resumed else 0 :]
+    started = {event.attempt: event for event in session if isinstance(event, AttemptStarted)}
+    ended = [event for event in session if isinstance(event, AttemptEnded) and event.attempt in started]
+    finished = {event.attempt for event in ended}
+    working = [_path(event) for event in started.values() if event.attempt not in finished]
+    failed = {
+        _path(started[event.attempt]): f"{event.outcome}: {event.reason}"
+        for event in ended
+        if event.outcome != "valid"
+    }
+    done = known.keys() & records
+    at_work = [path for path in working if path in known and path not in done and state == "running"]
+    left = len(known) - len(done) - len(failed.keys() - done)
+    began = session[0].time_us if session else now_us
+    pace = (now_us - began) / 1e6 / len(ended) if ended and state == "running" else None
+    return Standing(
+        state=state,
+        runner=runner,
+        total=len(known),
+        done=len(done),
+        running=tuple(name_of(known[path]) for path in at_work),
+        failed=tuple((name_of(known[path]), why) for path, why in failed.items() if path not in done),
+        attempts=sum(isinstance(event, AttemptStarted) for event in events),
+        runners=len(resumed) + 1,
+        torn=torn,
+        left_s=None if pace is None else pace * left,
+    )
+
+
+def _path(event: AttemptStarted) -> str:
+    return record_path(event.phase, event.cell, event.history, event.replicate)
+
+
+def _lock(folder: Path) -> Lock:
+    try:
+        return read_json(Lock, parse_canonical((folder / "plan.lock").read_bytes()), name="plan.lock")
+    except (FileNotFoundError, NotADirectoryError) as fault:
+        got = "a folder without plan.lock" if folder.is_dir() else "no folder"
+        raise CampaignError(f"{folder}: expected the folder of a campaign, got {got}") from fault
+    except (CanonicalError, FaultsError) as fault:
+        raise CampaignError(f"{folder / 'plan.lock'}: {fault}") from fault
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

@@ -1,0 +1,46 @@
+"""`mechanism status`: where a campaign stands, from outside, whether its runner works or not."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from mechanism.campaign.standing import Standing, read_standing
+from mechanism.command.exits import AT_WORK, INCOMPLETE, SUPPORTED
+
+_STATES = {
+    "complete": "complete: `verifier check` says what it shows",
+    "running": "process {runner} runs it",
+    "ending": "its runner is gone; processes that it started are being ended",
+    "stopped": "nobody runs it; go on with: mechanism run PLAN --out {folder} --resume",
+}
+_CODES = {"complete": SUPPORTED, "running": AT_WORK, "ending": INCOMPLETE, "stopped": INCOMPLETE}
+#: Cells that failed are listed up to so many; --format json has them all.
+_LISTED = 20
+
+
+def status(folder: Path, *, as_json: bool) -> int:
+    """Print where the campaign in `folder` stands. Returns the exit code."""
+    found = read_standing(folder)
+    if as_json:
+        click.echo(json.dumps({"bundle": str(folder), **asdict(found)}))
+    else:
+        click.echo("\n".join(_text(found, folder)))
+    return _CODES[found.state]
+
+
+def _text(found: Standing, folder: Path) -> list[str]:
+    left = "" if found.left_s is None else f", about {found.left_s:.0f} s left"
+    lines = [
+        f"{folder.name}: {found.done} of {found.total} cells, {len(found.failed)} failed,"
+        f" {len(found.running)} running{left}",
+        _STATES[found.state].format(runner=found.runner, folder=folder),
+        f"{found.attempts} processes started by {found.runners} runner{'s' if found.runners > 1 else ''}",
+    ]
+    if found.torn and found.state != "running":  # a line that is being written looks torn too
+        lines.append(f"the last {found.torn} bytes of the log are torn; --resume keeps them and goes on")
+    lines += [f"running: {name}" for name in found.running]
+    lines += [f"failed: {name}: {why}" for name, why in found.failed[:_LISTED]]
+    more = len(found.failed) - _LISTED
+    return [*lines, f"and {more} more; --format json lists them"] if more > 0 else lines
