@@ -177,6 +177,7 @@ environment:
   PYTHONDONTWRITEBYTECODE: "1"
   OMP_NUM_THREADS: "1"
   OPENBLAS_NUM_THREADS: "1"
+  MECHANISM_THREADS: "1"
 
 phases:
   - name: qualification
