@@ -150,7 +150,8 @@ def _padded_blocks(plan: Plan, cache: Path) -> int:
     return len(native.expert_ids)
 
 
-if __name__ == "__main__":  # a runner of its own, to be killed: FOLDER OUT [--resume]
-    done = run(Path(sys.argv[1]), Path(sys.argv[2]), resume="--resume" in sys.argv)
+if __name__ == "__main__":  # a runner of its own, to be killed: FOLDER OUT [--resume] [--fake]
+    child = FAKE if "--fake" in sys.argv else QUICK
+    done = run(Path(sys.argv[1]), Path(sys.argv[2]), resume="--resume" in sys.argv, module=child)
     sys.stdout.write(canonical({"complete": done.complete, "valid": done.valid}).decode())
     sys.exit(done.exit_code)

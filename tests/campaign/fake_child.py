@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from mechanism.kernel.alignment import stable
 from mechanism.kernel.schedule import Schedule
 from mechanism.process import child
 from mechanism.process.request import read_request
+from mechanism.process.steps import Markers
 
 
 class FakeEngine:
@@ -114,9 +116,24 @@ def main(path: str) -> int:
     word, _, argument = behaviour.partition("=")
     if word == "file-size-limit":
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(argument), int(argument)))
+    if word == "pause-at":
+        _pause_at(*argument.split(":", 1))
     # the tree may be edited while tests run; which files count is tested elsewhere
     identity.source_files = _one_file
     return child.main([path], opened=lambda _name: FakeEngine(word))
+
+
+def _pause_at(marker: str, place: str) -> None:
+    """Once the marker is passed: say so in a file, and wait to be killed."""
+    mark = Markers.mark
+
+    def pausing(self: Markers, name: str) -> None:
+        mark(self, name)
+        if name == marker:
+            Path(place).write_text(str(os.getpid()))
+            time.sleep(60)
+
+    Markers.mark = pausing  # type: ignore[method-assign]
 
 
 def _one_file(engine: str = "simulated") -> Iterator[tuple[str, str]]:

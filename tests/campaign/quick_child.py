@@ -1,7 +1,8 @@
 """A child without numpy: it delivers a stored replicate of its cell as its own, or misbehaves by name.
 
 Ten times as many cold processes in the same time, where what is tested is the runner. $STORED names the
-folder of a finished campaign of the same matrix and fixture; `fake_child` made it.
+folder of a finished campaign of the same matrix and fixture, $FAKES the file of fakes; a plan whose
+environment has neither finds `stored` and `fakes.json` beside the bundle.
 """
 
 import hashlib
@@ -26,7 +27,8 @@ def main(path: str) -> int:
     """Run the cell, badly if it is told to."""
     began = time.monotonic_ns() // 1000
     request = json.loads(Path(path).read_bytes())
-    fakes = json.loads(Path(os.environ["FAKES"]).read_text())
+    beside = Path(request["bundle"]).parent
+    fakes = json.loads(Path(os.environ.get("FAKES", beside / "fakes.json")).read_text())
     cell = "{cell}.{history}.{replicate}".format(**request)
     word, _, argument = fakes.get(cell, fakes.get("*", "")).partition("=")
     if word == "slow":
@@ -40,7 +42,8 @@ def main(path: str) -> int:
 
 def deliver(request: Any, began: int, *, dies: bool) -> None:
     """Write build, capture, alignment, and record; or die by SIGKILL before the last of these."""
-    stored, staging = Path(os.environ["STORED"]), Path(request["staging"])
+    staging = Path(request["staging"])
+    stored = Path(os.environ.get("STORED", Path(request["bundle"]).parent / "stored"))
     place = "records/{phase}.{cell}.{history}".format(**request)
     record = json.loads((stored / f"{place}.1.json").read_bytes())
     build = (stored / "build.json").read_bytes()
