@@ -85,7 +85,10 @@ class LogWriter:
         self._last = log.last
         self._length = len(log.whole)
         self._torn = False
+        new = not path.exists()
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        if new:  # its lines are synced one by one; its name, here
+            files.sync_folder(path.parent)
 
     def close(self) -> None:
         """Close the file; nothing is pending."""

@@ -123,13 +123,14 @@ def _move(source: Path, target: Path) -> None:
     files.sync_folder(target.parent)
 
 
-def finalise(folder: Path, *, name: str, records: Collection[str], attempts: int) -> None:
+def finalise(folder: Path, *, name: str, records: Collection[str], attempts: int) -> tuple[str, ...]:
     """Write manifest and summary. `records`: the path of every record of the bundle.
 
-    Raises CampaignError if the folder holds anything that no attempt of the log accounts for.
+    Returns the paths of captures and alignments that no record named, and that are gone now. Raises
+    CampaignError if the folder holds anything else that no attempt of the log accounts for.
     """
     shutil.rmtree(folder / STAGING, ignore_errors=True)
-    _drop_unreferenced(folder, records)
+    dropped = _drop_unreferenced(folder, records)
     lines = [_manifest_line(folder, path) for path in _contents(folder)]
     kinds = [line.path.partition("/")[0] for line in lines]
     unknown = [
@@ -162,18 +163,24 @@ def finalise(folder: Path, *, name: str, records: Collection[str], attempts: int
         ),
     )
     files.write_once(folder / SUMMARY, canonical(summary.model_dump(mode="json")))
+    return dropped
 
 
-def _drop_unreferenced(folder: Path, records: Collection[str]) -> None:
+def _drop_unreferenced(folder: Path, records: Collection[str]) -> tuple[str, ...]:
     """Remove captures and alignments of processes that were stopped before their record was in place."""
     wanted: set[str] = set()
     for path in records:
         record = Record.model_validate_json((folder / path).read_bytes())
         wanted |= {f"{record.capture}.safetensors", f"{record.treatment.alignment.sha256}.json"}
-    for kind in ("objects", "alignments"):
-        for found in (folder / kind).iterdir():
-            if found.name not in wanted:
-                found.unlink()
+    dropped = [
+        found
+        for kind in ("alignments", "objects")
+        for found in sorted((folder / kind).iterdir())
+        if found.name not in wanted
+    ]
+    for found in dropped:
+        found.unlink()
+    return tuple(found.relative_to(folder).as_posix() for found in dropped)
 
 
 def _contents(folder: Path) -> Iterator[str]:

@@ -45,7 +45,15 @@ class CellEnded:
     progress: Progress
 
 
-Event = CampaignStarted | CellStarted | CellEnded
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CampaignFinished:
+    """The bundle is complete. `notes`: what finishing it did beside, for people."""
+
+    progress: Progress
+    notes: tuple[str, ...]
+
+
+Event = CampaignStarted | CellStarted | CellEnded | CampaignFinished
 Observer = Callable[[Event], None]
 
 

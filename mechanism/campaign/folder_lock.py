@@ -48,6 +48,13 @@ def held(folder: Path) -> Iterator[Lease]:
         os.close(descriptor)
 
 
+def clear(folder: Path) -> None:
+    """Remove the lock of a runner that was killed when all was done. Raises CampaignError if one works."""
+    if (folder / LOCK).exists():
+        with held(folder):
+            pass
+
+
 def holder(folder: Path) -> int | None:
     """The pid of the runner that works in the folder; None if none does."""
     return looked_at(folder)[0]

@@ -19,6 +19,7 @@ from mechanism.campaign import bundle, folder_lock, interrupt
 from mechanism.campaign.accept import Cohort
 from mechanism.campaign.asking import Asking
 from mechanism.campaign.attempts import Log, LogWriter, mend, read_log
+from mechanism.campaign.events import CampaignFinished
 from mechanism.campaign.holding import choose
 from mechanism.campaign.order import path_of
 from mechanism.campaign.recover import Recovered, recover
@@ -52,6 +53,7 @@ def run_campaign(request: RunRequest) -> CampaignResult:
             else:
                 bundle.require_resumable(folder, request.documents())
                 if bundle.is_complete(folder):
+                    folder_lock.clear(folder)
                     total = len(request.lock.cells)
                     return CampaignResult(complete=True, folder=folder, total=total, valid=total)
             lease = stack.enter_context(folder_lock.held(folder))
@@ -153,13 +155,18 @@ def _finish(
     complete = False
     if len(slots.valid) == total and stop.signal is None and not stopped:
         try:
-            bundle.finalise(
+            dropped = bundle.finalise(
                 folder,
                 name=request.plan.name,
                 records={path_of(cell) for cell in request.lock.cells},
                 attempts=slots.next_attempt - 1,
             )
             complete = True
+            left = tuple(
+                f"{path}: no record names it; a process that was stopped left it, removed" for path in dropped
+            )
+            notes = (*notes, *left)
+            request.observer(CampaignFinished(progress=slots.progress(), notes=left))
         except (CampaignError, OSError) as fault:
             stopped = storage_problem(fault) if isinstance(fault, OSError) else str(fault)
     return CampaignResult(

@@ -18,7 +18,7 @@ from ledger.canonical import digest, parse_canonical
 from ledger.lock import FixtureLock, Lock
 from ledger.model import read_json
 from ledger.record import RoutingFile
-from mechanism.campaign.events import CampaignStarted, CellEnded, Event
+from mechanism.campaign.events import CampaignFinished, CampaignStarted, CellEnded, Event
 from mechanism.campaign.request import CampaignResult, RunRequest
 from mechanism.campaign.runner import run_campaign
 from mechanism.command.exits import INCOMPLETE
@@ -165,7 +165,7 @@ def _campaign(options: RunOptions, frozen: Frozen, out: Path) -> CampaignResult:
 
 
 def _show(shown: Counter, event: Event) -> None:
-    if isinstance(event, CampaignStarted):
+    if isinstance(event, CampaignStarted | CampaignFinished):
         for note in event.notes:
             shown.note(note)
     if isinstance(event, CellEnded) and event.outcome != "valid":

@@ -280,12 +280,29 @@ def test_events_count_right_at_every_moment(campaign: Prepare, tmp_path: Path) -
     seen: list[Any] = []
     run(folder, tmp_path / "out", observer=seen.append)
     names = [type(event).__name__ for event in seen]
-    assert Counter(names) == {"CampaignStarted": 1, "CellStarted": 8, "CellEnded": 8}
+    assert Counter(names) == {"CampaignStarted": 1, "CellStarted": 8, "CellEnded": 8}  # nothing is finished
     for event in seen:
         now = event.progress
         assert now.done + now.failed + now.running <= now.total == 8
     last = seen[-1].progress
     assert (last.done, last.failed, last.running, last.left_s) == (7, 1, 0, 0.0)
+
+
+def test_files_that_no_record_names_are_told_and_not_only_removed(campaign: Prepare, tmp_path: Path) -> None:
+    """As after a kill between the capture's move and the record's."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    set_fakes(folder, {"native.H1.1": "exit=1"})
+    run(folder, out)
+    left = ("alignments/" + "0" * 64 + ".json", "objects/" + "1" * 64 + ".safetensors")
+    for path in left:
+        (out / path).write_bytes(b"{}")
+    set_fakes(folder, {})
+    seen: list[Any] = []
+    result = run(folder, out, resume=True, observer=seen.append)
+    told = tuple(f"{path}: no record names it; a process that was stopped left it, removed" for path in left)
+    assert result.notes[-2:] == told
+    assert seen[-1].notes == told
+    require_whole(out, 2)
 
 
 def members(runner: int) -> list[int]:
