@@ -112,12 +112,20 @@ def check_command(
     type=click.Path(path_type=Path),
     help="Folder to make, with one bundle per mutation. Default: ./mutated-<bundle's name>.",
 )
-def mutate_command(bundle: Path, out: Path | None) -> int:
+@click.option("--sweep", is_flag=True, help="Try every change of every file and value, in memory.")
+@click.option(
+    "--sample", type=click.IntRange(min=1), default=1, metavar="N", help="With --sweep: one change in N."
+)
+def mutate_command(bundle: Path, out: Path | None, sample: int, *, sweep: bool) -> int:
     """Write out the mutations that BUNDLE's ledger declares, each as a folder to look at.
 
     They are the very ones that `check` makes in memory and must refuse; `verifier check --level raw` on each
-    shows how. The bundle itself is not touched.
+    shows how. The bundle itself is not touched. With --sweep: every file and every value is changed by rule,
+    as it is and by a forger who makes log, manifest and summary fit; exit code 1 if one goes unnoticed
+    without a reason in the table.
     """
+    if sweep:
+        return _sweep(bundle, sample)
     target = out if out is not None else Path(f"mutated-{bundle.resolve().name}")
     try:
         for name, folder, words in write_mutations(FolderEvidence(bundle), target):
@@ -128,6 +136,22 @@ def mutate_command(bundle: Path, out: Path | None) -> int:
         click.echo(f"expected a bundle that the mutations can be made from, got: {fault}", err=True)
         return 3
     return 0
+
+
+def _sweep(bundle: Path, sample: int) -> int:
+    from verifier.assess import assess  # noqa: PLC0415 - a check starts without the sweep
+    from verifier.library import Library  # noqa: PLC0415
+    from verifier.sweep.survey import sweep, told  # noqa: PLC0415
+
+    library = Library()
+    base = assess(FolderEvidence(bundle), library, level="raw", anchor=None)
+    if base.found:
+        first = base.found[0]
+        click.echo(f"expected a bundle without findings, got {first.code} {first.where}; see check", err=True)
+        return 3
+    survey = sweep(base, library, level="raw", every=sample)
+    click.echo("\n".join(told(survey)))
+    return 1 if survey.wrong else 0
 
 
 def _anchor(expect_plan: str | None, plan_file: Path | None) -> str | None:

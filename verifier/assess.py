@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 from ledger.claim import Level
 from ledger.record import Record
@@ -50,6 +50,19 @@ def assess(evidence: Evidence, library: Library, *, level: Level, anchor: str | 
     return Assessment(bundle=bundle, found=tuple(found), ran=tuple(ran), skipped=skipped)
 
 
+def first_new(
+    evidence: Evidence, library: Library, *, level: Level, anchor: str | None, known: frozenset[Found]
+) -> tuple[Found | None, Assessment]:
+    """The first finding beyond those known, at no more work than it takes; the assessment holds no others."""
+    bundle = load(evidence, library, anchor=anchor)
+    per_record = _record_results(bundle, level)
+    quick = chain(bundle.unread, *per_record.values())
+    slow = (item for one in checks(level) if isinstance(one, Check) for item in _bundle_results(one, bundle))
+    new = (item for item in chain(quick, slow) if isinstance(item, Found) and item not in known)
+    found = next(new, None)
+    return found, Assessment(bundle=bundle, found=tuple(known), ran=(), skipped={})
+
+
 def judge_all(
     assessment: Assessment, *, level: Level, trials: Trials | None, only: frozenset[str] | None = None
 ) -> tuple[Judged, ...]:
@@ -94,6 +107,12 @@ def _record_results(bundle: Bundle, level: Level) -> dict[str, list[Found | str]
             if len(results[code]) < MAX_FOUND:
                 results[code].append(one)
     return results
+
+
+def record_findings(bundle: Bundle, record: Record, level: Level) -> Iterator[Found]:
+    """What the record checks of a level find in one record."""
+    chosen = [check for check in checks(level) if isinstance(check, RecordCheck)]
+    return (item for _, item in _check_record(chosen, bundle, record) if isinstance(item, Found))
 
 
 def _check_record(

@@ -12,7 +12,7 @@ from ledger.bundle import AttemptEnded, AttemptStarted, BundleFile, LogResumed, 
 from ledger.claim import Ledger
 from ledger.lock import Lock
 from ledger.plan import Plan, Surface
-from ledger.record import AlignmentFile, BuildFile, Record, RoutingFile
+from ledger.record import AlignmentFile, BuildFile, Containment, Record, RoutingFile
 from verifier.evidence import Evidence
 from verifier.found import ArmKey, Found
 from verifier.layout import Slot, alignment_path, object_path
@@ -53,6 +53,7 @@ class Facts:
     attempt: int
     nonce: str
     process: tuple[str, int, int]
+    containment: Containment
     plan: str
     software: str
     alignment: str

@@ -66,26 +66,31 @@ def _cited(bundle: Bundle, changed: Mapping[str, bytes]) -> set[str]:
 
 
 def _attempts(evidence: Evidence, digests: Mapping[str, str]) -> bytes:
-    """The attempts log with the records' digests replaced and the chain redone from there on.
-
-    By text: in canonical JSON a key followed by its digest cannot be part of a longer value.
-    """
+    """The attempts log with the records' digests replaced and the chain redone from there on."""
     try:
         lines = evidence.read(ATTEMPTS, limit_of(ATTEMPTS)).split(b"\n")
     except EvidenceError as fault:
         raise MutationError(f"{ATTEMPTS} cannot be read: {fault}") from fault
     renamed = {f'"record":"{old}"'.encode(): f'"record":"{new}"'.encode() for old, new in digests.items()}
-    before: bytes | None = None
-    after = b""
-    for place, line in enumerate(lines):
+    changed = []
+    for line in lines:
         mine = line
         for old, new in renamed.items():
             mine = mine.replace(old, new)
-        if before is not None and before != after:
-            mine = mine.replace(_previous(before), _previous(after))
-        before, after = line, mine
-        lines[place] = mine
-    return b"\n".join(lines)
+        changed.append(mine)
+    return b"\n".join(relinked(lines, changed))
+
+
+def relinked(old: list[bytes], new: list[bytes]) -> list[bytes]:
+    """The log's new lines, each holding the digest of the one before where its old one held the old one's.
+
+    By text: in canonical JSON a key followed by its digest cannot be part of a longer value.
+    """
+    linked: list[bytes] = []
+    for place, line in enumerate(new):
+        before, after = (old[place - 1], linked[-1]) if place else (b"", b"")
+        linked.append(line.replace(_previous(before), _previous(after)) if before != after else line)
+    return linked
 
 
 def _previous(line: bytes) -> bytes:

@@ -151,6 +151,7 @@ def facts_of(record: Record, path: str, digest: str) -> Facts:
         attempt=record.attempt,
         nonce=process.nonce,
         process=(process.boot_id, process.pid, process.started_us),
+        containment=process.containment,
         plan=record.plan,
         software=record.software,
         alignment=record.treatment.alignment.sha256,

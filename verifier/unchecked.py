@@ -1,5 +1,7 @@
 """What no check looks at, field by field, with the reason; the report lists it."""
 
+from fnmatch import fnmatchcase
+
 from ledger.claim import Level
 from ledger.verdict import CheckResult
 
@@ -32,6 +34,33 @@ _FIELDS = (
     ("surfaces' bits against the arithmetic", "level reexecute recomputes them"),
     ("that the plan was frozen before the run", "no bundle can show it; anchor the plan with --expect-plan"),
 )
+
+
+#: Places of a bundle where a change survives the sweep by right (`verifier.sweep`), as a pattern, and why.
+_SURVIVE: tuple[tuple[str, str], ...] = (
+    ("record.markers[[]*].time_us", "times are checked to ascend; no claim rests on how long a step took"),
+    ("record.process.argv[[]*]", "free arguments of the runner, beyond flags and symbolic paths"),
+    ("record.process.flags.*", "they follow from argv and environment"),
+    ("record.process.pid", "which number a process had is anybody's; two of one number and start are not"),
+    ("record.process.started_us", "likewise: what counts is that no two processes share boot, pid and start"),
+    ("record.process.boot_id", "likewise"),
+    ("record.activation.ambiguous_elements", "level reexecute counts them"),
+    ("record.assumptions[[]*]", "U3 is a claim's assumption, not a process's: no record can show it"),
+    ("attempts.jsonl[[]*].time_us", "times are checked to ascend; no claim rests on a distance in time"),
+    ("attempts.jsonl[[]*].descendants_killed", "the runner's log; no claim rests on it"),
+    ("attempts.jsonl[[]*].stderr*", "what a process said besides; no claim rests on it"),
+    ("attempts.jsonl[[]*].torn", "what a runner that died left behind; no claim rests on it"),
+    (
+        "attempts.jsonl[[]*].exit_code",
+        "an outcome other than valid is told by its reason; no claim rests on it",
+    ),
+    ("attempts.jsonl[[]*].reason", "words on an attempt that gave no evidence"),
+)
+
+
+def by_right(place: str) -> str | None:
+    """Why a change at a place may go unnoticed; None if it may not. List places are `[*]`."""
+    return next((reason for pattern, reason in _SURVIVE if fnmatchcase(place, pattern)), None)
 
 
 def unchecked(level: Level) -> tuple[CheckResult, ...]:

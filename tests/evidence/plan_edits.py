@@ -84,6 +84,7 @@ WHY = {
     "a_failure_exited_with_zero": "A failure that exited with zero contradicts itself.",
     "a_failure_has_no_reason": "Every outcome but valid has a reason in words.",
     "the_last_two_processes_changed_places": "Processes start in the lock's order, so that drift cannot pose as a treatment.",
+    "a_process_had_the_network": "One process could reach the network, and the others could not.",
     "a_route_is_there_twice": "Two routes in one slot's stead: once too often here, missing there; both are said.",
     "a_sentinel_stands_before_a_route": "Padding stands behind an expert's routes, never before; both blocks are named.",
     "an_alignment_is_gone": "A record whose alignment nobody can see.",

@@ -1,12 +1,14 @@
 """Strict YAML guesses nothing, reports every fault with its line, and never lets a surprise through."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledger import strict_yaml
 from ledger.fault import FaultsError
 from ledger.strict_yaml import load
 
@@ -138,3 +140,12 @@ _Quoting.add_representer(str, _quote)
 def test_no_bytes_raise_anything_but_faults(data: bytes) -> None:
     with contextlib.suppress(FaultsError):
         load(data, name="x")
+
+
+@pytest.mark.parametrize("name", ["plans/quick.yaml", "plans/route_block.yaml", "ledger/claims/quick.yaml"])
+def test_both_parsers_give_one_document(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """libyaml's, where it is built in, and the one that everybody has: the same data on the same lines."""
+    data = (Path(__file__).resolve().parents[2] / name).read_bytes()
+    one = strict_yaml.load(data, name=name)
+    monkeypatch.setattr(strict_yaml, "_C_LOADER", None)
+    assert strict_yaml.load(data, name=name) == one

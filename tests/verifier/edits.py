@@ -555,6 +555,17 @@ def the_last_two_processes_changed_places(parts: Parts) -> Files:
     return forge.seal(parts)
 
 
+record_edit(
+    "V416",
+    "process",
+    "containment",
+    "network",
+    to="host",
+    where="process.containment.network",
+    name="a_process_had_the_network",
+    path="records/transfer.cross-order.H1.2.json",
+)
+
 # -- V5xx --------------------------------------------------------------------------------------------------
 
 

@@ -142,6 +142,7 @@ def outcomes(bundle: Bundle) -> Iterator[Found]:
             ("signal", "the signal", event.signal, event.outcome != "killed" or event.signal is not None),
             ("signal", "no signal", event.signal, not valid or event.signal is None),
             ("reason", "a reason in words", event.reason, valid or event.reason.strip()),
+            ("reason", "no reason", event.reason, not valid or not event.reason),
         )
         for key, expected, got, holds in rules:
             if not holds:

@@ -1,11 +1,11 @@
-"""V406, V407 and V412, the process: isolated, with the plan's environment, all markers passed."""
+"""V406, V407, V412 and V416, the process: isolated, with the plan's environment, all markers passed."""
 
 from collections.abc import Iterator
 from itertools import pairwise
 
 from ledger.record import MARKERS, SYMBOLS, Record
 from verifier.bundle import Bundle
-from verifier.checks.check import record_check
+from verifier.checks.check import check, record_check
 from verifier.found import Found, show
 
 #: Interpreter flags of an isolated child (-s -P): nothing from the user's site, nothing from its folder.
@@ -79,4 +79,22 @@ def _argv(record: Record, place: int | None, expected: str, got: str) -> Found:
     return Found(code="V412", file=record.path, key=key, expected=expected, got=show(got))
 
 
-CHECKS = (environment, markers, command_line)
+@check("V416")
+def containment(bundle: Bundle) -> Iterator[Found]:
+    """V416: all processes of a cohort were held in the same way: none may what others may not."""
+    first = bundle.facts[0] if bundle.facts else None
+    for facts in bundle.facts:
+        if first is None or facts.containment == first.containment:
+            continue
+        mine, theirs = (item.containment.model_dump(mode="json") for item in (facts, first))
+        for key in (key for key in mine if mine[key] != theirs[key]):
+            yield Found(
+                code="V416",
+                file=facts.path,
+                key=f"process.containment.{key}",
+                expected=f"{_value(theirs[key])}, as in {first.path}",
+                got=_value(mine[key]),
+            )
+
+
+CHECKS = (environment, markers, command_line, containment)
