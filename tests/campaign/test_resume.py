@@ -18,6 +18,7 @@ import pytest
 
 from ledger.canonical import NO_DIGEST, sha256
 from ledger.record import Record
+from mechanism.campaign.attempts import read_log
 from mechanism.campaign.request import CampaignResult
 from mechanism.errors import CampaignError
 from tests.campaign.campaign_setup import ROOT, ends, read_events, run, set_fakes
@@ -170,13 +171,18 @@ def sampled_cuts(data: bytes, count: int) -> list[int]:
     return sorted(edge for edge in {*some, *inside} if edge <= len(data))
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [2, pytest.param(50, marks=pytest.mark.slow)])
 def test_resume_from_a_log_cut_anywhere(campaign: Prepare, tmp_path: Path, count: int) -> None:
-    """Case C4. Records that only the lost lines called valid are refused by name, the rest goes on."""
+    """Case C4. Every cut is read; those sampled are really resumed, each to a whole bundle."""
     folder, whole = campaign(phases=NATIVE), tmp_path / "whole"
     run(folder, whole, jobs=1)
     data = (whole / "attempts.jsonl").read_bytes()
-    for place, cut in enumerate(sampled_cuts(data, count)):
+    for cut in range(len(data) + 1):
+        log = read_log(data[:cut], name="log")
+        assert (log.whole + log.torn, len(log.events)) == (data[:cut], data[:cut].count(b"\n"))
+    cuts = sampled_cuts(data, count)
+    assert len(cuts) >= count
+    for place, cut in enumerate(cuts):
         out = tmp_path / f"cut-{place}"
         shutil.copytree(whole, out)
         (out / "bundle.json").unlink()
