@@ -50,10 +50,10 @@ def cli() -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(["text", "json", "junit", "sarif"]),
     default="text",
     show_default=True,
-    help="json prints exactly one object.",
+    help="json prints exactly one object; junit and sarif are for CI.",
 )
 @click.option(
     "--expect-plan",
@@ -98,10 +98,14 @@ def check_command(
         raise click.UsageError(f"--key: {fault}") from fault
     if form == "json":
         click.echo(json.dumps(checked.report.model_dump(mode="json"), indent=1))
-    else:
+    elif form == "text":
         from verifier.render import text  # noqa: PLC0415 - textwrap is not needed for json
 
         click.echo(text(checked, verbose=verbose), nl=False)
+    else:
+        from verifier.forms import junit, sarif  # noqa: PLC0415 - likewise
+
+        click.echo(junit(checked) if form == "junit" else sarif(checked))
     return checked.exit_code
 
 
