@@ -158,6 +158,27 @@ def _sweep(bundle: Path, sample: int) -> int:
     return 1 if survey.wrong else 0
 
 
+@cli.command("diff")
+@click.argument("one", type=click.Path(exists=True, path_type=Path))
+@click.argument("other", type=click.Path(exists=True, path_type=Path))
+def diff_command(one: Path, other: Path) -> int:
+    """Compare two bundles: the first surface, row, column and bits that differ, and their padded block.
+
+    Neither is verified: check both. Exit codes: 0 equal bits on all processes, 1 they differ, 3 no bundle.
+    """
+    from verifier.compare import differences  # noqa: PLC0415 - a check needs no comparison
+    from verifier.opening import NothingHereError, opened  # noqa: PLC0415
+
+    try:
+        with opened(one, key=None) as left, opened(other, key=None) as right:
+            same, lines = differences(left.evidence, right.evidence)
+    except NothingHereError as fault:
+        click.echo(f"expected two bundles, got {fault}", err=True)
+        return 3
+    click.echo("\n".join(lines))
+    return 0 if same else 1
+
+
 def _anchor(expect_plan: str | None, plan_file: Path | None) -> str | None:
     if expect_plan is not None and plan_file is not None:
         raise click.UsageError("expected one of --expect-plan and --plan, got both")
