@@ -117,14 +117,14 @@ class Slots:
             shutil.rmtree(self._litter.pop(), ignore_errors=True)
         return True
 
-    def progress(self) -> Progress:
-        """Where the campaign stands."""
-        left = len(self._queue) + len(self._running)
+    def progress(self, *, starting: int = 0) -> Progress:
+        """Where the campaign stands; `starting`: cells taken from the queue that are not at work yet."""
+        left = len(self._queue) + len(self._running) + starting
         pace = (time.monotonic() - self._began) / self._ended if self._ended else None
         return Progress(
             done=len(self.valid),
             failed=len(self.failed),
-            running=len(self._running),
+            running=len(self._running) + starting,
             total=len(self._request.lock.cells),
             left_s=None if pace is None else pace * left,
         )
@@ -182,7 +182,9 @@ class Slots:
             hold=(self._hold,),
             contain=self._asking.contain(request),
         )
-        self._request.observer(CellStarted(attempt=attempt, name=name_of(cell), progress=self.progress()))
+        self._request.observer(
+            CellStarted(attempt=attempt, name=name_of(cell), progress=self.progress(starting=1))
+        )
         self._writer.append(
             AttemptStarted(
                 event="started",
