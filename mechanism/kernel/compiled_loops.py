@@ -1,0 +1,316 @@
+"""The loops of the compiled arithmetic (marlin-moe 6, tensor-core 7.1), for numba.
+
+Compiled without fast-math: every operation here is the one that is written. Loops run over columns with
+constant strides between k, which is what makes vector code of them. Only finite fp16 operands come here.
+
+All in one file: numba throws kept machine code away when this file changes, not when an imported one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from mechanism.kernel.panel import NO_TERM
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+STRIDE = 256  # columns from one k to the next in the operands of a step; also the most columns of a piece
+
+# numba checks signed indices for negative ones, in the way of vector code: offsets are unsigned
+_U = np.uint64
+_S = np.uint64(STRIDE)
+_NO_TERM = int(NO_TERM)
+_SMALLEST = 127 - 14  # exponent field of subnormal fp16 operands
+_EXPONENT = 0x7F80_0000
+# exponent field of 2^(F - Emax): this less that of 2^Emax, modulo 2^32; for F = 24 and 25
+_TOP24, _TOP25 = (((f + 254) << 23) - (1 << 32) for f in (24, 25))
+_KEEP24 = -1 << 29  # clears all of an fp64 mantissa below its 24th bit
+
+
+def compiled(function: Function) -> Function:
+    """``function`` as machine code that lets go of the interpreter, kept where numba keeps it."""
+    made: Function = numba.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)(function)
+    return made
+
+
+def _bitcast(result: Any, argument: Any, to: ir.Type) -> Any:
+    def build(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], to)
+
+    return result(argument), build
+
+
+@intrinsic
+def bits32(_context: Any, value: Any) -> Any:
+    """The int32 whose bits an fp32 value has."""
+    return _bitcast(types.int32, value, ir.IntType(32))
+
+
+@intrinsic
+def value32(_context: Any, bits: Any) -> Any:
+    """The fp32 value that has the bits of an int32."""
+    return _bitcast(types.float32, bits, ir.FloatType())
+
+
+@intrinsic
+def bits64(_context: Any, value: Any) -> Any:
+    """The int64 whose bits an fp64 value has."""
+    return _bitcast(types.int64, value, ir.IntType(64))
+
+
+@intrinsic
+def value64(_context: Any, bits: Any) -> Any:
+    """The fp64 value that has the bits of an int64."""
+    return _bitcast(types.float64, bits, ir.DoubleType())
+
+
+@compiled
+def dequantize_row(packed, k, low, scales, zeros, half, grouped, normal, values, fields, to):
+    """Operands of one k and their exponent fields: low nibbles, then high ones.
+
+    RN16((q - z) * s), or the exact q - z; a zero has the field ``NO_TERM``.
+
+    Args:
+        packed: uint8 (K, byte columns).
+        k: Which row.
+        low: First byte column.
+        scales: fp32 (STRIDE,), those of the columns.
+        zeros: fp32 (STRIDE,).
+        half: Byte columns.
+        grouped: Whether scales are applied here.
+        normal: Whether no nonzero operand is subnormal.
+        values: Out, fp32; from ``to``.
+        fields: Out, uint8; from ``to``.
+        to: See ``values``.
+    """
+    high = to + half
+    for c in range(half):
+        code = np.int32(packed[k, low + c])
+        values[to + c] = np.float32(np.int32(code & np.int32(15))) - zeros[c]  # exact
+    for c in range(half):
+        code = np.int32(packed[k, low + c])
+        values[high + c] = np.float32(np.int32(code >> np.int32(4))) - zeros[half + c]  # exact
+    if grouped and not normal:
+        for c in range(half + half):
+            product = values[to + c] * scales[c]  # exact: 15 bits
+            kept = product * np.float32(8193) - product * np.float32(8192)  # RN16 of a normal one
+            small = (product + np.float32(0.75)) - np.float32(0.75)  # RN16: multiples of 2^-24
+            values[to + c] = small if abs(product) < np.float32(2.0**-14) else kept
+    elif grouped:
+        for c in range(half + half):
+            product = values[to + c] * scales[c]  # exact: 15 bits
+            # 8193 p rounded to 24 bits keeps 11 bits of p: less 8192 p it is RN16(p), ties to even
+            values[to + c] = product * np.float32(8193) - product * np.float32(8192)
+    for c in range(half + half):
+        field = np.int32((bits32(values[to + c]) & np.int32(_EXPONENT)) >> np.int32(23))
+        field = field if field > np.int32(_SMALLEST) else np.int32(_SMALLEST)
+        fields[to + c] = np.uint8(field if values[to + c] != np.float32(0) else np.int32(_NO_TERM))
+
+
+@compiled
+def peaks(fa, row, at, fb, length, width, peak):
+    """Largest exponent field of the products of one step, by column.
+
+    Args:
+        fa: uint8 (rows, K), exponents of the operands modulo 256.
+        row: Which row.
+        at: Which k is the step's first.
+        fb: uint8 (length * STRIDE,).
+        length: L, 8 or 16.
+        width: Columns.
+        peak: Out, uint8 (STRIDE,).
+    """
+    for c in range(width):
+        most = np.uint8(fa[row, at] + fb[c])
+        for i in range(1, 8):
+            other = np.uint8(fa[row, at + _U(i)] + fb[_U(i) * _S + c])
+            most = other if other > most else most
+        peak[c] = most
+    if length == 16:
+        for c in range(width):
+            most = peak[c]
+            for i in range(8, 16):
+                other = np.uint8(fa[row, at + _U(i)] + fb[_U(i) * _S + c])
+                most = other if other > most else most
+            peak[c] = most
+
+
+@compiled
+def _cut8(a, row, at, b, first, c, scale):
+    """Sum of eight products of column ``c``, each cut toward zero to the quantum; below 2^30.1 in size."""
+    total = np.int32(0)
+    for i in range(8):
+        k = _U(i) + _U(first)
+        term = np.int32(np.float32(np.float32(a[row, at + k] * b[k * _S + c]) * scale))
+        total = np.int32(total + term)
+    return total
+
+
+@compiled
+def step8(a, row, at, b, peak, width, acc, to):
+    """One step of eight products of one row (Turing, Ampere, Ada: F = 24).
+
+    Args:
+        a: fp32 (rows, K), the operands.
+        row: Which row.
+        at: Which k is the step's first.
+        b: fp32 (8 * STRIDE,).
+        peak: uint8 (STRIDE,), from ``peaks``.
+        width: Columns.
+        acc: In and out, fp32; from ``to``.
+        to: See ``acc``.
+    """
+    for c in range(width):
+        before = acc[to + c]
+        emax = np.int32(np.int32(peak[c]) << np.int32(23))
+        own = np.int32(bits32(before) & np.int32(_EXPONENT))
+        emax = own if own > emax else emax
+        scale = value32(np.int32(np.int32(_TOP24) - emax))  # 2^(F - Emax)
+        total = np.int32(_cut8(a, row, at, b, 0, c, scale) + np.int32(np.float32(before * scale)))
+        # RZ to 24 bits: the nearest, and one unit less where that is further from zero
+        near = np.float32(total)
+        beyond = np.int32(abs(np.int32(near))) > np.int32(abs(total))
+        bits = np.int32(bits32(near) - (np.int32(1) if beyond else np.int32(0)))
+        acc[to + c] = value32(bits) * value32(np.int32(emax - np.int32(24 << 23)))  # exact
+
+
+@compiled
+def step16(a, row, at, b, peak, width, acc, to):
+    """One step of sixteen products of one row (Hopper, Blackwell: F = 25). Arguments as for ``step8``."""
+    for c in range(width):
+        before = acc[to + c]
+        emax = np.int32(np.int32(peak[c]) << np.int32(23))
+        own = np.int32(bits32(before) & np.int32(_EXPONENT))
+        emax = own if own > emax else emax
+        scale = value32(np.int32(np.int32(_TOP25) - emax))  # 2^(F - Emax)
+        low = np.int32(_cut8(a, row, at, b, 0, c, scale) + np.int32(np.float32(before * scale)))
+        total = np.float64(low) + np.float64(_cut8(a, row, at, b, 8, c, scale))  # with C it can leave int32
+        kept = value64(bits64(total) & np.int64(_KEEP24))  # RZ to 24 bits
+        acc[to + c] = np.float32(kept) * value32(np.int32(emax - np.int32(25 << 23)))  # exact
+
+
+@compiled
+def walk(
+    packed,
+    scales,
+    zeros,
+    origin,
+    grouped,
+    normal,
+    a,
+    fa,
+    starts,
+    interleaved,
+    tile_k,
+    length,
+    half_tile,
+    slots,
+    sums,
+    done,
+):
+    """Every slice of some blocks of one expert, for a run of column tiles.
+
+    Args:
+        packed: uint8 (K, byte columns).
+        scales: fp32 (K/group, 2, byte columns).
+        zeros: fp32, same shape.
+        origin: First byte column of the run.
+        grouped: Whether scales belong to the operand (False if channelwise).
+        normal: Whether no nonzero operand is subnormal.
+        a: fp32 (rows, K), K as (k-tile, warp row, instruction, 16).
+        fa: uint8, same shape: exponents modulo 256.
+        starts: int64 (blocks + 1,), the rows of each block.
+        interleaved: Rows of vllm 0.11.0 (A.1).
+        tile_k: K extent of a tile.
+        length: L, 8 or 16.
+        half_tile: Byte columns of a column tile.
+        slots: int16 (blocks, column tiles, k-tiles): slice that ends after the k-tile, or -1.
+        sums: Out, fp32 (slices, rows, 2, byte columns of the run).
+        done: Out, int32 (slices, blocks, column tiles, 2): k-tiles [begin, end) that were summed.
+    """
+    rows, warp_rows = a.shape[0], tile_k // 32
+    tiles, k_tiles = slots.shape[1], slots.shape[2]
+    most = max(1, STRIDE // (2 * half_tile))
+    size = packed.shape[0] // scales.shape[0]
+    acc = np.empty(rows * warp_rows * STRIDE, dtype=np.float32)
+    values = np.empty(length * STRIDE, dtype=np.float32)
+    fields = np.empty(length * STRIDE, dtype=np.uint8)
+    peak = np.empty(STRIDE, dtype=np.uint8)
+    scale = np.empty(STRIDE, dtype=np.float32)
+    zero = np.empty(STRIDE, dtype=np.float32)
+    begun = np.empty((slots.shape[0], tiles), dtype=np.int32)
+    begun[:] = 0
+    for first in range(0, tiles, most):
+        last = min(first + most, tiles)
+        low, half = origin + first * half_tile, (last - first) * half_tile
+        width = 2 * half
+        acc[:] = np.float32(0)
+        group = -1
+        for tile in range(k_tiles):
+            for w in range(warp_rows):
+                for h in range(2):
+                    offset = 16 * (w + warp_rows * h) if interleaved else 32 * w + 16 * h
+                    k0 = tile * tile_k + offset
+                    if k0 // size != group:
+                        group = k0 // size
+                        scale[:half] = scales[group, 0, low : low + half]
+                        scale[half:width] = scales[group, 1, low : low + half]
+                        zero[:half] = zeros[group, 0, low : low + half]
+                        zero[half:width] = zeros[group, 1, low : low + half]
+                    for sub in range(0, 16, length):
+                        for i in range(length):
+                            dequantize_row(
+                                packed,
+                                _U(k0 + sub + i),
+                                _U(low),
+                                scale,
+                                zero,
+                                _U(half),
+                                grouped,
+                                normal,
+                                values,
+                                fields,
+                                _U(i * STRIDE),
+                            )
+                        at = ((tile * warp_rows + w) * 2 + h) * 16 + sub
+                        for row in range(rows):
+                            to = _U((row * warp_rows + w) * STRIDE)
+                            peaks(fa, _U(row), _U(at), fields, length, _U(width), peak)
+                            if length == 8:
+                                step8(a, _U(row), _U(at), values, peak, _U(width), acc, to)
+                            else:
+                                step16(a, _U(row), _U(at), values, peak, _U(width), acc, to)
+            for block in range(slots.shape[0]):
+                for column in range(first, last):
+                    slot = slots[block, column, tile]
+                    if slot < 0:
+                        continue
+                    done[slot, block, column, 0] = begun[block, column]
+                    done[slot, block, column, 1] = tile + 1
+                    begun[block, column] = tile + 1
+                    for row in range(starts[block], starts[block + 1]):
+                        for plane in range(2):
+                            _take(
+                                acc[row * warp_rows * STRIDE + plane * half + (column - first) * half_tile :],
+                                warp_rows,
+                                sums[slot, row, plane, column * half_tile : (column + 1) * half_tile],
+                            )
+
+
+@compiled
+def _take(acc, warp_rows, out):
+    """fp32 adds over warp rows, f0 + f1 or f0 + (f1 + (f2 + f3)) (6.4); the accumulators go back to +0."""
+    for c in range(out.shape[0]):
+        if warp_rows == 2:
+            out[c] = acc[c] + acc[STRIDE + c]  # RNE
+        else:
+            out[c] = acc[c] + (acc[STRIDE + c] + (acc[2 * STRIDE + c] + acc[3 * STRIDE + c]))  # RNE, thrice
+        for w in range(warp_rows):
+            acc[w * STRIDE + c] = np.float32(0)
