@@ -105,7 +105,7 @@ def drawn(seed: int, shaped: Callable[..., Any], **sizes: Any) -> Problem:
     kernel=st.sampled_from(("vllm==0.22.0", "vllm==0.11.0")),
     tokens=st.integers(1, 30),
 )
-def test_equal_bits(
+def test_equal_bits(  # noqa: PLR0917 - drawn, by name
     seed: int,
     shaped: Callable[..., Any],
     tile: tuple[int, int],
