@@ -15,7 +15,8 @@ _STATES = {
     "ending": "its runner is gone; processes that it started are being ended",
     "stopped": "nobody runs it; go on with: mechanism run PLAN --out {folder} --resume",
 }
-_CODES = {"complete": SUPPORTED, "running": AT_WORK, "ending": INCOMPLETE, "stopped": INCOMPLETE}
+#: Exit code by state; a folder without a campaign is refused.
+CODES = {"complete": SUPPORTED, "running": AT_WORK, "ending": INCOMPLETE, "stopped": INCOMPLETE}
 #: Cells that failed are listed up to so many; --format json has them all.
 _LISTED = 20
 
@@ -27,7 +28,7 @@ def status(folder: Path, *, as_json: bool) -> int:
         click.echo(json.dumps({"bundle": str(folder), **asdict(found)}))
     else:
         click.echo("\n".join(_text(found, folder)))
-    return _CODES[found.state]
+    return CODES[found.state]
 
 
 def _text(found: Standing, folder: Path) -> list[str]:

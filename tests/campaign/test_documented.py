@@ -5,21 +5,30 @@ from pathlib import Path
 from typing import get_args
 
 from ledger.bundle import Outcome
+from mechanism.command.exits import REFUSED
+from mechanism.command.status import CODES
 from mechanism.process import exits, supervisor
+from mechanism.process.containment import KINDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "mechanism" / "campaign" / "README.md").read_text()
 
 
+def rows(header: str) -> list[str]:
+    """First cells of the table that starts with this header."""
+    table = PAGE.partition(header)[2].partition("\n\n")[0].partition("| --- |")[2]
+    return re.findall(r"^\| `?(\w+)`? \|", table, re.MULTILINE)
+
+
 def test_every_outcome_is_explained() -> None:
-    assert re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE) == [
-        "valid",
-        "failed",
-        "killed",
-        "timeout",
-        "invalid",
-        "interrupted",
-    ]
-    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == set(get_args(Outcome))
+    assert set(rows("| outcome |")) == set(get_args(Outcome))
+
+
+def test_every_way_to_hold_a_cell_is_explained_best_first() -> None:
+    assert tuple(rows("| `by` |")) == KINDS
+
+
+def test_exit_codes_of_status() -> None:
+    assert set(rows("of `mechanism status DIR`")) == {*map(str, CODES.values()), str(REFUSED)}
 
 
 def test_exit_codes_of_a_cold_process() -> None:
