@@ -23,6 +23,21 @@ class Arm(Frozen):
     history: Name
 
 
+class Compared(Frozen):
+    """Two arms; one arm compared with itself would say nothing."""
+
+    left: Arm
+    right: Arm
+
+    @model_validator(mode="after")
+    def _two_arms(self) -> "Compared":
+        if self.left == self.right:
+            raise ValueError(
+                f"expected two arms to compare, got {self.left.cell} under {self.left.history} twice"
+            )
+        return self
+
+
 class Repeats(Frozen):
     """In every (cell, history), all replicates have the same bytes on every surface; two at least."""
 
@@ -32,25 +47,21 @@ class Repeats(Frozen):
     surfaces: Surfaces
 
 
-class Equal(Frozen):
+class Equal(Compared):
     """Every process of both arms has the same bytes on every surface listed."""
 
     kind: Literal["equal"]
-    left: Arm
-    right: Arm
     surfaces: Surfaces
 
 
-class Differs(Frozen):
+class Differs(Compared):
     """On every surface listed, every process of the left arm differs from every one of the right."""
 
     kind: Literal["differs"]
-    left: Arm
-    right: Arm
     surfaces: Surfaces
 
 
-class MembershipEqual(Frozen):
+class MembershipEqual(Compared):
     """The delivered alignments put the same set of routes into every padded block."""
 
     kind: Literal["membership-equal"]
@@ -58,12 +69,10 @@ class MembershipEqual(Frozen):
     right: Arm
 
 
-class MembershipExchanged(Frozen):
+class MembershipExchanged(Compared):
     """The right arm's membership is the left's with two routes exchanged between the two blocks named."""
 
     kind: Literal["membership-exchanged"]
-    left: Arm
-    right: Arm
     routes: tuple[Route, Route]
     blocks: tuple[Count, Count]
 

@@ -48,7 +48,7 @@ def _implementation(arithmetic: str) -> Multiply:
         from mechanism.kernel import compiled  # noqa: PLC0415 - only where it is asked for, an extra
     except ModuleNotFoundError as missing:
         raise MechanismError(
-            f"--arithmetic numba: {missing.name} is not installed; pip install 'marlin-mechanism[fast]'"
+            f"--arithmetic numba: {missing.name} is missing; in the project: pip install -e '.[fast]'"
         ) from missing
     return compiled.marlin_gemm
 

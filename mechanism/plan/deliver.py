@@ -55,9 +55,20 @@ def refuse_undeliverable(loaded: LoadedPlan, ledger: LoadedLedger, topk_ids: geo
             *_grids(plan, natives),
         ]
     )
+    cited: dict[str, list[str]] = {}
+    for claim, message in _citations(plan, ledger.ledger):
+        cited.setdefault(message, [])
+        if claim not in cited[message]:
+            cited[message].append(claim)
     found += [
-        Fault(file=ledger.name, line=1, path=("claims", claim), message=message)
-        for claim, message in _citations(plan, ledger.ledger)
+        Fault(
+            file=ledger.name,
+            line=1,
+            path=("claims",),
+            message=f"{', '.join(claims)}: {message}; a plan with other cells needs a ledger of its own:"
+            " write one beside the plan, and name its file in the plan's `ledger:`",
+        )
+        for message, claims in cited.items()
     ]
     if found:
         raise FaultsError(found)

@@ -66,7 +66,7 @@ def load_ledger(plan: LoadedPlan, folder: Path) -> LoadedLedger:
     """
     named = plan.plan.ledger
     if named.endswith(".yaml"):
-        data = _read(folder / named, what="ledger")
+        data = _read(folder / named, what="ledger, named relative to the plan's folder,")
     else:
         source = files("ledger") / "claims" / f"{named}.yaml"
         if not source.is_file():

@@ -50,7 +50,7 @@ def page(source: Source, verdicts: Verdicts, cache: Path) -> str:
         from markupsafe import Markup  # noqa: PLC0415
     except ImportError as fault:
         raise ReportError(
-            f"{fault}; install the extra `report`: pip install 'marlin-mechanism[report]'"
+            f"{fault}; install the extra `report`: in the project's folder: pip install -e '.[report]'"
         ) from fault
     templates = files("mechanism.report") / "templates"
     environment = Environment(

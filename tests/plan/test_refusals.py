@@ -204,7 +204,7 @@ RULES = [
     (
         "cell the ledger cites is gone",
         ("name: canonical", "name: canon"),
-        "route_block.yaml:1: claims.C08: expected a cell that the plan has, got canonical under H0",
+        "route_block.yaml:1: claims: C08, C09: expected a cell that the plan has, got canonical under H0; a plan with other cells needs a ledger of its own: write one beside the plan, and name its file in the plan's `ledger:`",
     ),
 ]
 

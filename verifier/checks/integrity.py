@@ -108,6 +108,8 @@ def manifest_digest(bundle: Bundle) -> Iterator[Found]:
 @check("V108")
 def counts(bundle: Bundle) -> Iterator[Found]:
     """V108: bundle.json counts what the manifest lists, and the attempts that were started."""
+    if not bundle.has(MANIFEST):
+        return  # that it is missing is said once; nothing can be counted against it
     kinds = [kind_of(path) for path in bundle.manifest.lines]
     found = {
         "files": len(kinds),
