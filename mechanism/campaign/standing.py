@@ -60,8 +60,9 @@ def read_standing(folder: Path, *, now_us: int | None = None) -> Standing:
     lock = _lock(folder)
     runner, free = folder_lock.looked_at(folder)
     complete = bundle.is_complete(folder)
-    log = read_log(_bytes(bundle.log_path(folder)), name=str(bundle.log_path(folder)))
     records = {f"records/{path.name}" for path in (folder / "records").glob("*.json")}
+    # after the records: what is recorded meanwhile, the log tells
+    log = read_log(_bytes(bundle.log_path(folder)), name=str(bundle.log_path(folder)))
     return standing(
         lock.cells,
         log.events,
@@ -96,7 +97,8 @@ def standing(
         for event in ended
         if event.outcome != "valid"
     }
-    done = known.keys() & records
+    valid = {_path(started[event.attempt]) for event in ended if event.outcome == "valid"}
+    done = known.keys() & (records | valid if state == "running" else records)
     at_work = [path for path in working if path in known and path not in done and state == "running"]
     left = len(known) - len(done) - len(failed.keys() - done)
     began = session[0].time_us if session else now_us
