@@ -20,6 +20,8 @@ compiled = pytest.importorskip(
     "mechanism.kernel.compiled", reason="numba is the extra `fast`", exc_type=ImportError
 )
 
+pytestmark = pytest.mark.slow  # compiling alone takes some ten seconds in a fresh environment
+
 TILES = ((64, 128), (128, 128), (128, 64), (64, 256))
 
 
