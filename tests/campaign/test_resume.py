@@ -1,6 +1,5 @@
 """Stopping and going on: whatever is killed, every cell is in the bundle exactly once."""
 
-import contextlib
 import json
 import os
 import random
@@ -320,30 +319,6 @@ def members(runner: int) -> list[int]:
         except FileNotFoundError:
             continue
     return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
-def test_somebody_is_killed_at_any_moment(campaign: Prepare, tmp_path: Path, seed: int) -> None:
-    """Runner, supervisor or child, at a random moment, three times; then every cell is there exactly once."""
-    draw = random.Random(seed)
-    folder, out = campaign(), tmp_path / "out"
-    more: tuple[str, ...] = ()
-    for _ in range(3):
-        runner = start(folder, out, *more)
-        time.sleep(draw.uniform(0.1, 3))
-        victim = draw.choice(members(runner.pid))
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
-        if victim == runner.pid:
-            runner.wait()
-        _, complaint = runner.communicate(timeout=60)
-        assert complaint == b""
-        more = ("--resume",) if out.exists() else ()
-    last = run(folder, out, resume=out.exists())
-    assert last.complete, last
-    require_whole(out, 8)
-    assert not [event for event in read_events(out) if event.get("outcome") in {"invalid", "timeout"}]
 
 
 def test_second_signal_does_not_wait(campaign: Prepare, tmp_path: Path) -> None:
