@@ -58,7 +58,7 @@ $(VENV)/run.stamp: $(VENV)/python.stamp pyproject.toml
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/run.stamp pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[run,package,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[run,fast,report,package,sign,dev]'
 	@touch $@
 
 clean:

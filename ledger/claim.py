@@ -3,7 +3,7 @@
 A claim is frozen with its plan; only verdicts are computed, never stored in it.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol, TypeVar
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -23,19 +23,20 @@ class Arm(Frozen):
     history: Name
 
 
-class Compared(Frozen):
-    """Two arms; one arm compared with itself would say nothing."""
-
+class _Sides(Protocol):
     left: Arm
     right: Arm
 
-    @model_validator(mode="after")
-    def _two_arms(self) -> "Compared":
-        if self.left == self.right:
-            raise ValueError(
-                f"expected two arms to compare, got {self.left.cell} under {self.left.history} twice"
-            )
-        return self
+
+SidesT = TypeVar("SidesT", bound=_Sides)
+
+
+def _two_arms(compared: SidesT) -> SidesT:
+    """One arm compared with itself would say nothing."""
+    if compared.left == compared.right:
+        arm = compared.left
+        raise ValueError(f"expected two arms to compare, got {arm.cell} under {arm.history} twice")
+    return compared
 
 
 class Repeats(Frozen):
@@ -47,34 +48,48 @@ class Repeats(Frozen):
     surfaces: Surfaces
 
 
-class Equal(Compared):
+class Equal(Frozen):
     """Every process of both arms has the same bytes on every surface listed."""
 
     kind: Literal["equal"]
+    left: Arm
+    right: Arm
     surfaces: Surfaces
 
+    _two = model_validator(mode="after")(_two_arms)
 
-class Differs(Compared):
+
+class Differs(Frozen):
     """On every surface listed, every process of the left arm differs from every one of the right."""
 
     kind: Literal["differs"]
+    left: Arm
+    right: Arm
     surfaces: Surfaces
 
+    _two = model_validator(mode="after")(_two_arms)
 
-class MembershipEqual(Compared):
+
+class MembershipEqual(Frozen):
     """The delivered alignments put the same set of routes into every padded block."""
 
     kind: Literal["membership-equal"]
     left: Arm
     right: Arm
 
+    _two = model_validator(mode="after")(_two_arms)
 
-class MembershipExchanged(Compared):
+
+class MembershipExchanged(Frozen):
     """The right arm's membership is the left's with two routes exchanged between the two blocks named."""
 
     kind: Literal["membership-exchanged"]
+    left: Arm
+    right: Arm
     routes: tuple[Route, Route]
     blocks: tuple[Count, Count]
+
+    _two = model_validator(mode="after")(_two_arms)
 
 
 class BlockClass(Frozen):

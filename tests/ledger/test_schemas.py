@@ -70,6 +70,15 @@ mutations:
 """
 
 
+def test_an_arm_is_not_compared_with_itself() -> None:
+    same = "kind: equal, left: {cell: a, history: H0}, right: {cell: a, history: H0}, surfaces: [w13]"
+    text = CLAIM.replace("kind: causal", "kind: structural").replace("kind: separate-cohorts", same)
+    with pytest.raises(FaultsError) as caught:
+        read_yaml(Ledger, strict_yaml.load(text.encode(), name="x.yaml"), name="x.yaml")
+    said = "x.yaml:13: claims[0].outcome[0]: expected two arms to compare, got a under H0 twice"
+    assert said in str(caught.value).splitlines()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
