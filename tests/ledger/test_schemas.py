@@ -75,7 +75,7 @@ def test_an_arm_is_not_compared_with_itself() -> None:
     text = CLAIM.replace("kind: causal", "kind: structural").replace("kind: separate-cohorts", same)
     with pytest.raises(FaultsError) as caught:
         read_yaml(Ledger, strict_yaml.load(text.encode(), name="x.yaml"), name="x.yaml")
-    said = "x.yaml:13: claims[0].outcome[0]: expected two arms to compare, got a under H0 twice"
+    said = "x.yaml:13: claims[0].outcome[0].equal: expected two arms to compare, got a under H0 twice"
     assert said in str(caught.value).splitlines()
 
 
