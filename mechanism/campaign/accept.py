@@ -19,6 +19,7 @@ from ledger.fault import FaultsError
 from ledger.model import ModelT, read_json
 from ledger.record import MARKERS, AlignmentFile, BuildFile, Containment, Record
 from mechanism.campaign.bundle import Staged
+from mechanism.campaign.interrupt import STOPPING
 from mechanism.process.launch import Launch, Outcome
 from mechanism.process.request import BUILD, REQUEST, CellRequest
 from mechanism.process.symbols import Symbols
@@ -81,6 +82,7 @@ def _ended_well(outcome: Outcome, launch: Launch, symbols: Symbols) -> Refused |
     last = said(outcome, symbols).strip().rpartition("\n")[2][:1500] or "nothing on stderr"
     rows: tuple[tuple[bool, Verdict, str], ...] = (
         (outcome.stopped, "interrupted", "stopped with its runner"),
+        (bool(outcome.fault) and number in STOPPING, "interrupted", outcome.fault),  # meant for the runner
         (bool(outcome.fault), "failed" if number is None else "killed", outcome.fault),
         (outcome.timed_out, "timeout", f"{limit} {how}"),
         (number is not None, "killed", f"ended by {signal_name(number or 0)}"),

@@ -58,7 +58,8 @@ def recover(folder: Path, log: Log, *, now_us: Callable[[], int]) -> Recovered:
             valid[path] = record.treatment.alignment.sha256
             held = record.process.containment
             reason = "its record was in place when its runner stopped"
-            ends.append(_ended(attempt, reason, sha256((folder / path).read_bytes()), now_us()))
+            # a valid end has no reason in the log; that it follows `resumed`, without stderr, tells it
+            ends.append(_ended(attempt, "", sha256((folder / path).read_bytes()), now_us()))
         else:
             reason = "its runner stopped before it ended"
             ends.append(_ended(attempt, reason, None, now_us()))

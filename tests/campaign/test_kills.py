@@ -141,7 +141,7 @@ def test_sweep_of_kills(quick: Path, tmp_path: Path, seed: int) -> None:
     assert told <= {"valid", "killed", "interrupted"}, "a kill is told as nothing else"
     assert min(killed[kind] for kind in VICTIMS) >= KILLS // 3, killed
     check = [sys.executable, "-m", "verifier", "check", str(out), "--plan", str(PLAN)]
-    assert subprocess.run(check, cwd=ROOT, check=False, stdout=subprocess.DEVNULL).returncode in {0, 1}
+    assert subprocess.run(check, cwd=ROOT, check=False, stdout=subprocess.DEVNULL).returncode == 0
 
 
 @pytest.mark.parametrize(

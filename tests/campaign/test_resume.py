@@ -76,6 +76,14 @@ def require_whole(out: Path, total: int) -> None:
     assert not (out / "staging").exists()
 
 
+def findings(out: Path) -> list[str]:
+    """What the verifier finds at the bundle itself; claims of a toy matrix are no matter here."""
+    argv = [sys.executable, "-m", "verifier", "check", str(out), "--format", "json"]
+    done = subprocess.run(argv, cwd=ROOT, check=False, capture_output=True)
+    found = json.loads(done.stdout)["findings"]
+    return [str(item) for item in found if item["code"][:2] not in {"V3", "V9"}]
+
+
 def trajectories(out: Path) -> dict[str, str]:
     found = {}
     for path in (out / "records").iterdir():
@@ -155,8 +163,11 @@ def test_record_in_place_without_its_end_in_the_log_is_valid(campaign: Prepare, 
     result = run(folder, out, resume=True)
     require_whole(out, 8)
     assert result.notes[0].endswith("its record was in place when its runner stopped")
-    recovered = [event for event in read_events(out) if event.get("reason", "").startswith("its record was")]
-    assert [(event["outcome"], event["exit_code"]) for event in recovered] == [("valid", 0)]
+    recovered = [event for event in read_events(out) if event["event"] == "ended" and event["stderr"] is None]
+    assert [(event["outcome"], event["exit_code"], event["reason"]) for event in recovered] == [
+        ("valid", 0, "")
+    ]
+    assert findings(out) == []
 
 
 def sampled_cuts(data: bytes, count: int) -> list[int]:
@@ -277,6 +288,23 @@ def test_supervisor_killed_by_somebody(campaign: Prepare, tmp_path: Path) -> Non
     assert end["reason"] == "the supervisor itself ended by SIGKILL before it reported"
     assert not Path(f"/proc/{pid}").exists()
     assert ends(out)["native.H0.1"]["outcome"] == "valid"
+
+
+def test_signal_that_reaches_a_supervisor_is_no_fault_of_the_cell(campaign: Prepare, tmp_path: Path) -> None:
+    """As `pkill -f`, or Ctrl-C in the moment after the fork: interrupted, like what the runner stops."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    set_fakes(folder, {"native.H1.1": "sleep"})
+    runner = start(folder, out)
+    wait_until(lambda: lines(out) >= 3)
+    for supervisor in members(runner.pid)[1:2]:
+        os.kill(supervisor, signal.SIGTERM)
+    runner.communicate(timeout=20)
+    end = ends(out)["native.H1.1"]
+    assert (end["outcome"], end["signal"]) == ("interrupted", signal.SIGTERM)
+    assert end["reason"] == "the supervisor itself ended by SIGTERM before it reported"
+    set_fakes(folder, {})
+    assert run(folder, out, resume=True).complete
+    require_whole(out, 2)
 
 
 def test_events_count_right_at_every_moment(campaign: Prepare, tmp_path: Path) -> None:
