@@ -77,11 +77,11 @@ def require_whole(out: Path, total: int) -> None:
 
 
 def findings(out: Path) -> list[str]:
-    """What the verifier finds at the bundle itself; claims of a toy matrix are no matter here."""
+    """What the verifier finds at files, documents, processes and log; bits and claims are a fake's."""
     argv = [sys.executable, "-m", "verifier", "check", str(out), "--format", "json"]
     done = subprocess.run(argv, cwd=ROOT, check=False, capture_output=True)
     found = json.loads(done.stdout)["findings"]
-    return [str(item) for item in found if item["code"][:2] not in {"V3", "V9"}]
+    return [str(item) for item in found if item["code"][:2] in {"V1", "V2", "V4"}]
 
 
 def trajectories(out: Path) -> dict[str, str]:
