@@ -92,6 +92,7 @@ def test_resume_waits_until_the_dead_runners_children_are_gone(campaign: Prepare
     runner = start(folder, out)
     wait_until((tmp_path / "pid").exists)
     runner.kill()
+    runner.wait()  # a runner that is still dying is a runner: --resume would rightly be refused
     set_fakes(folder, {})
     gone: list[bool] = []
 
