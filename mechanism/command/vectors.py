@@ -12,7 +12,8 @@ import numpy as np
 from mechanism.errors import MechanismError
 from mechanism.kernel import vectors
 from mechanism.kernel.errors import KernelError
-from mechanism.kernel.gemm import Multiply, marlin_gemm
+from mechanism.kernel.gemm import Multiply
+from mechanism.reexecute.arithmetic import multiply_of
 
 DIFFERS = 1
 _NOT_VECTORS = ("readme", "licence", "license")
@@ -23,7 +24,7 @@ def check_vectors(folders: tuple[Path, ...], *, arithmetic: str) -> int:
 
     Raises MechanismError for an empty folder, a file that cannot be read, or one of an unknown kind.
     """
-    multiply = _implementation(arithmetic)
+    multiply = multiply_of(arithmetic)
     equal = total = 0
     for folder in folders:
         files = list(vector_files(folder))
@@ -37,20 +38,6 @@ def check_vectors(folders: tuple[Path, ...], *, arithmetic: str) -> int:
                 click.echo(f"{path}: {check.differing} of {check.elements} differ; first: {check.first}")
     click.echo(f"{equal} of {total} files bit-identical")
     return 0 if equal == total else DIFFERS
-
-
-def _implementation(arithmetic: str) -> Multiply:
-    if arithmetic == "numpy":
-        return marlin_gemm
-    if arithmetic != "numba":
-        raise MechanismError(f"--arithmetic: expected numpy or numba, got {arithmetic}")
-    try:
-        from mechanism.kernel import compiled  # noqa: PLC0415 - only where it is asked for, an extra
-    except ModuleNotFoundError as missing:
-        raise MechanismError(
-            f"--arithmetic numba: {missing.name} is missing; in the project: pip install -e '.[fast]'"
-        ) from missing
-    return compiled.marlin_gemm
 
 
 def vector_files(folder: Path) -> Iterator[Path]:

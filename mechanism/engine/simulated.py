@@ -15,6 +15,7 @@ from mechanism.errors import EngineError
 from mechanism.kernel import alignment, arrival
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights
+from mechanism.kernel.gemm import Multiply, marlin_gemm
 from mechanism.kernel.layer import LayerRun, moe_layer
 from mechanism.plugin import stable_construction
 
@@ -23,15 +24,21 @@ SYMBOL = "simulated:moe_wna16_marlin_gemm"
 
 @dataclass(frozen=True, slots=True)
 class SimulatedEngine:
-    """The engine named `simulated`."""
+    """The engine named `simulated`.
+
+    `multiply` is the implementation of its GEMM and `arithmetic` that one's name: cold processes take numpy,
+    which starts at once; re-execution may take another with equal bits.
+    """
 
     name: str = "simulated"
+    arithmetic: str = "numpy"
+    multiply: Multiply = marlin_gemm
 
     def identity(self) -> Identity:
-        """The arithmetic is numpy: its bits do not depend on the version, but which it was is told."""
+        """Which arithmetic it was is told; bits do not depend on it, nor on the version of numpy."""
         patched = {"construction": "stable"} if stable_construction.enabled() else {}
         versions = {"numpy": np.__version__, **patched}
-        return Identity(evidence="simulated", arithmetic="numpy", driver=None, versions=versions)
+        return Identity(evidence="simulated", arithmetic=self.arithmetic, driver=None, versions=versions)
 
     def apply(self, arrival: Mapping[str, Any], layer: Layer) -> tuple[int, ...]:
         """The order in which the alignment's atomics are served. Raises AlignmentError if it is none."""
@@ -78,6 +85,7 @@ class SimulatedEngine:
             launch_w2=second,
             arch=layer.arch,
             kernel=layer.kernel,
+            multiply=self.multiply,
         )
         return Result(
             surfaces={"w13": run.w13, "activation": run.activation, "w2": run.w2, "output": run.output},

@@ -6,10 +6,10 @@ from pathlib import Path
 from ledger.reexecution import Cohort, FixtureAgain, Recomputed, RecordAgain, Reexecution, Unread
 from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.engine.identity import source_files
-from mechanism.errors import EngineError
 from mechanism.fixture.obtain import obtain
 from mechanism.fixture.place import folder_of
 from mechanism.plan.geometry import block_size_m
+from mechanism.reexecute.arithmetic import multiply_of
 from mechanism.reexecute.compare import compare_records, source_differences, surface_agreement
 from mechanism.reexecute.compute import Outcome, Work
 from mechanism.reexecute.source import Source, read_bundle
@@ -17,9 +17,6 @@ from mechanism.reexecute.treatments import Treatment, distinct, treatment_of
 from mechanism.reexecute.workers import compute_all
 
 Progress = Callable[[int, int], None]
-
-#: Implementations of the arithmetic that this build of the project has.
-ARITHMETICS = ("numpy",)
 
 
 def reexecute(
@@ -30,11 +27,7 @@ def reexecute(
     If the recipe does not give the lock's fixture, steps 3 and 4 are left out, and the answer says so.
     Raises BundleError, FaultsError, FixtureError, KernelError or EngineError for what cannot be re-executed.
     """
-    if arithmetic not in ARITHMETICS:
-        known = " or ".join(ARITHMETICS)
-        raise EngineError(
-            f"--arithmetic: expected {known}, which this build of the project has, got {arithmetic}"
-        )
+    multiply_of(arithmetic)  # refused here, before a fixture is built
     source = read_bundle(folder)
     treatments = distinct(source)
     fixture = obtain(source.plan.plan.fixture, cache, progress=progress)

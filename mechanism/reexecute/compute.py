@@ -11,14 +11,15 @@ from typing import Any
 from ledger.canonical import digest, sha256
 from mechanism.campaign.injection import from_bytes
 from mechanism.engine.asked import LaunchRequest, Shape
-from mechanism.engine.open import open_engine
 from mechanism.engine.protocol import Engine, Layer
 from mechanism.engine.protocol import Treatment as EngineTreatment
+from mechanism.engine.simulated import SimulatedEngine
 from mechanism.errors import MechanismError
 from mechanism.fixture.store import verify
 from mechanism.kernel.errors import KernelError
 from mechanism.process import documents
 from mechanism.process.injected import require_legal
+from mechanism.reexecute.arithmetic import multiply_of
 from mechanism.reexecute.treatments import Treatment
 
 
@@ -63,7 +64,8 @@ def compute(work: Work, share: Sequence[tuple[Treatment, bytes]]) -> list[Outcom
 
     A treatment that cannot be executed is an Outcome with a fault; a fixture that is not its lock's raises.
     """
-    layer, engine = _layer(work), open_engine("simulated")
+    engine = SimulatedEngine(arithmetic=work.arithmetic, multiply=multiply_of(work.arithmetic))
+    layer = _layer(work)
     return [_outcome(work, treatment, data, layer, engine) for treatment, data in share]
 
 

@@ -1,6 +1,5 @@
 """The compiled GEMM against the numpy one: equal bits, the same slices."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanism.command.vectors import _implementation
-from mechanism.errors import MechanismError
 from mechanism.kernel.gemm import marlin_gemm
 from mechanism.kernel.rounding import bits16
 from tests.kernel.kernel_setup import Problem, launch, problem
@@ -164,12 +161,3 @@ def test_threads_change_no_bit(count: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("NUMBA_NUM_THREADS", count)
     assert compiled.compiled_threads() == int(count)
     compare(problem(6, tokens=40, n=512), (64, 128), 9, arch="sm_86")
-
-
-def test_without_numba_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the choice is found where there is one."""
-    assert _implementation("numba") is compiled.marlin_gemm
-    monkeypatch.setitem(sys.modules, "mechanism.kernel.compiled", None)
-    monkeypatch.delattr("mechanism.kernel.compiled")
-    with pytest.raises(MechanismError, match=r"pip install 'marlin-mechanism\[fast\]'$"):
-        _implementation("numba")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 from ledger import schemas
@@ -223,9 +224,58 @@ def test_what_does_not_hold_together_is_refused(
 
 
 def test_an_arithmetic_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    message = "--arithmetic: expected numpy, which this build of the project has, got numba"
+    message = "--arithmetic: expected numpy or numba, got abacus"
     with pytest.raises(EngineError, match=f"^{message}$"):
+        reexecute(tmp_path, tmp_path, arithmetic="abacus", jobs=1)
+
+
+def test_an_arithmetic_whose_extra_is_missing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("numba", "mechanism.kernel.compiled"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delattr("mechanism.kernel.compiled", raising=False)
+    with pytest.raises(EngineError) as refused:
         reexecute(tmp_path, tmp_path, arithmetic="numba", jobs=1)
+    assert str(refused.value) == (
+        "--arithmetic numba: numba is missing; in the project: pip install -e '.[fast]'"
+    )
+
+
+def test_another_arithmetic_gives_the_same_answer_and_is_named(
+    rebuilt: Parts, cache: Path, tmp_path: Path
+) -> None:
+    """Everything equal, by numba; in the answer nothing but its name differs from numpy's."""
+    pytest.importorskip("numba", reason="needs the extra fast")
+    folder = forge.write(forge.seal(rebuilt.copy()), tmp_path / "bundle")
+    numpy, numba = (
+        reexecute(folder, cache, arithmetic=name, jobs=1).model_dump(mode="json")
+        for name in ("numpy", "numba")
+    )
+    assert (numpy.pop("arithmetic"), numba.pop("arithmetic")) == ("numpy", "numba")
+    assert numpy == numba
+    assert numba["equal"] is True
+
+
+def test_the_chosen_arithmetic_is_the_one_that_computes(
+    rebuilt: Parts, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only its name: a numba whose bits are wrong makes every record differ."""
+    compiled = pytest.importorskip("mechanism.kernel.compiled", reason="needs the extra fast")
+    right = compiled.marlin_gemm
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        made = right(*args, **kwargs)
+        made.output.view(np.uint16)[0, 0] ^= 1
+        return made
+
+    monkeypatch.setattr(compiled, "marlin_gemm", wrong)
+    folder = forge.write(forge.seal(rebuilt.copy()), tmp_path / "bundle")
+    assert {a for a, _ in differing(reexecute(folder, cache, arithmetic="numba", jobs=1))} == set(
+        rebuilt.records
+    )
+    assert reexecute(folder, cache, arithmetic="numpy", jobs=1).equal
 
 
 def test_the_command_on_two_workers(rebuilt: Parts, cache: Path, tmp_path: Path) -> None:
