@@ -303,6 +303,21 @@ def vectors_check(folders: tuple[Path, ...], arithmetic: str) -> int:
     return command(folders, arithmetic=arithmetic)
 
 
+@vectors.command("record")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--engine", type=click.Choice(["vllm"]), required=True, help="Who measures: the pinned build.")
+@reported
+def vectors_record(folder: Path, engine: str) -> int:  # noqa: ARG001 - one engine measures, and is named
+    """Record GEMM vectors on this machine's GPU, by the pinned build's own kernel, into the new folder DIR.
+
+    One file per block size, on the launches that the kernel chooses itself. Ends with 4 without a GPU or
+    without the build, and then makes no folder.
+    """
+    from mechanism.command.vectors_record import record_vectors as command
+
+    return command(folder)
+
+
 @cli.command()
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @reported

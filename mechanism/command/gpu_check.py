@@ -14,13 +14,14 @@ import numpy as np
 
 from ledger.canonical import canonical
 from mechanism.command.vectors import vector_files
-from mechanism.engine.gpu_identity import Gpu, driver_version, find_gpu
+from mechanism.engine.gpu_identity import Gpu, driver_version
 from mechanism.errors import CampaignError, MechanismError
 from mechanism.fixture.layout import by_recipe
 from mechanism.fixture.routing import topk_ids
 from mechanism.gpu import checks, recording
 from mechanism.gpu.geometry_plan import TOKENS, TOP_K, geometry_plan
 from mechanism.gpu.multiply import device_of
+from mechanism.gpu.opening import open_gpu
 from mechanism.kernel import vectors
 from mechanism.kernel.devices import DEVICES, Device
 from mechanism.kernel.errors import KernelError
@@ -44,10 +45,8 @@ class CheckOptions:
 
 def gpu_check(options: CheckOptions) -> int:
     """On the GPU of this machine, with the build's own operators. Raises EngineError without one."""
-    gpu = find_gpu()
-    from mechanism.engine.vllm_operators import Operators  # noqa: PLC0415 - torch
-
-    return run_checks(options, Operators(), gpu)
+    operators, gpu = open_gpu()
+    return run_checks(options, operators, gpu)
 
 
 def run_checks(options: CheckOptions, operators: Any, gpu: Gpu) -> int:
@@ -87,10 +86,10 @@ def run_checks(options: CheckOptions, operators: Any, gpu: Gpu) -> int:
 def _recorded(folder: Path, operators: Any, gpu: Gpu) -> Facts:
     """Vectors of this device in the published format, and whether the simulation gives their bits."""
     folder.mkdir()
-    differing = {}
-    for name, data in recording.record(operators, gpu):
-        files.write_once(folder / name, data)
-        differing[name] = vectors.recompute(name, _load(folder / name)).differing
+    differing = {
+        path.name: vectors.recompute(path.name, _load(path)).differing
+        for path in recording.write(folder, operators, gpu)
+    }
     return {"settles": "the simulation", "holds": not any(differing.values()), "differing": differing}
 
 

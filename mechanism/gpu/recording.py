@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from mechanism.engine.vllm_pins import VLLM
 from mechanism.gpu.checks import drawn_layer
 from mechanism.gpu.multiply import GpuGemm
 from mechanism.kernel import alignment as aligning
+from mechanism.process import files
 
 _TOKENS = (6, 12, 24, 40)  # block sizes 8, 8, 16 and 32 for 8 experts and 4 routes a token
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same file from run to run
@@ -61,6 +63,16 @@ def record(operators: Any, gpu: Gpu) -> Iterator[tuple[str, bytes]]:
             "meta": np.array(json.dumps(meta, sort_keys=True)),
         }
         yield f"recorded_{gpu.arch}_b{block}_m{tokens}.npz", _npz(arrays)
+
+
+def write(folder: Path, operators: Any, gpu: Gpu) -> Iterator[Path]:
+    """The files of `record` in a folder that is there, one after the other.
+
+    Raises EngineError, and FileExistsError for a file that is there: a measurement is never overwritten.
+    """
+    for name, data in record(operators, gpu):
+        files.write_once(folder / name, data)
+        yield folder / name
 
 
 def _npz(arrays: dict[str, Any]) -> bytes:

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from mechanism.__main__ import cli
 from mechanism.command.gpu_check import CheckOptions, run_checks
-from mechanism.errors import EngineError, PlanError
+from mechanism.command.vectors_record import write_vectors
+from mechanism.errors import EngineError, MechanismError, PlanError
 from mechanism.gpu import checks, geometry_plan
 from mechanism.gpu.geometry_plan import boundary
 from mechanism.kernel import arrival
@@ -152,6 +153,65 @@ def test_a_check_that_fails_does_not_stop_the_next(
     results = json.loads((tmp_path / "out" / "results.json").read_bytes())["results"]
     assert results["row-positions"]["fault"] == "the kernel made an illegal memory access: made up"
     assert results["launches"]["holds"] is True
+
+
+def test_recorded_vectors_are_what_the_check_reads(operators: FakeOperators, tmp_path: Path) -> None:
+    """Recorded on a device, recomputed by the simulation: one file per block size, all bit-identical."""
+    out = tmp_path / "deep" / "vectors"
+    assert write_vectors(out, operators, gpu(SMALL)) == 0
+    names = [f"recorded_sm_86_b{b}_m{m}.npz" for b, m in ((8, 6), (8, 12), (16, 24), (32, 40))]
+    assert sorted(path.name for path in out.iterdir()) == sorted(names)
+    done = CliRunner().invoke(cli, ["vectors", "check", str(out)])
+    assert (done.exit_code, done.output) == (0, "4 of 4 files bit-identical\n")
+
+
+def test_a_device_with_other_bits_is_recorded_as_it_is(
+    operators: FakeOperators, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recording measures and does not judge: the comparison then says where the bits part."""
+    plain = operators.get
+
+    def other(tensor: np.ndarray) -> np.ndarray:
+        got = plain(tensor)
+        if got.dtype == np.float16 and got.ndim == 2:
+            got.view(np.uint16)[0, 0] ^= 1
+        return got
+
+    operators.get = other  # type: ignore[method-assign]
+    assert write_vectors(tmp_path, operators, gpu(SMALL)) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"4 files recorded on Fake GPU, sm_86; compare: mechanism vectors check {tmp_path}"
+    )
+    done = CliRunner().invoke(cli, ["vectors", "check", str(tmp_path)])
+    assert (done.exit_code, done.output.splitlines()[-1]) == (1, "0 of 4 files bit-identical")
+
+
+def test_what_was_recorded_is_never_written_over(operators: FakeOperators, tmp_path: Path) -> None:
+    (tmp_path / "note").write_text("another device")
+    with pytest.raises(MechanismError) as refused:
+        write_vectors(tmp_path, operators, gpu(SMALL))
+    assert str(refused.value) == (
+        f"{tmp_path}: expected an empty folder, or none, to record into; name another"
+    )
+
+
+def test_without_a_gpu_nothing_is_recorded(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = CliRunner().invoke(cli, ["vectors", "record", "--engine", "vllm", str(out)])
+    assert done.exit_code == 4
+    assert done.output == (
+        "mechanism: refused: no GPU: expected the CUDA driver's libcuda.so.1, got: libcuda.so.1: cannot open shared"
+        " object file: No such file or directory; run on a machine with an NVIDIA driver, or use a plan with engine:"
+        " simulated\n"
+    )
+    assert not out.exists()
+
+
+def test_who_records_must_be_named(tmp_path: Path) -> None:
+    """The simulated engine's own bits would be no measurement."""
+    for options in ([], ["--engine", "simulated"]):
+        done = CliRunner().invoke(cli, ["vectors", "record", *options, str(tmp_path / "out")])
+        assert (done.exit_code, "'--engine'" in done.output) == (2, True)
 
 
 def test_the_command_says_that_there_is_no_gpu(tmp_path: Path) -> None:
