@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,29 +68,44 @@ def parse(data: bytes) -> Any:
 
 def parse_canonical(data: bytes) -> Any:
     """`parse`, and the bytes must be the canonical ones. Raises CanonicalError otherwise."""
+    if (plain := _plain_canonical(data)) is not None:
+        return plain
     value = parse(data)
     if not isinstance(value, dict | list):
         raise CanonicalError(f"expected a JSON object or list, got {type(value).__name__}")
-    if not _is_plain_canonical(value, data) and canonical(value) != data:
+    if canonical(value) != data:
         raise CanonicalError("expected RFC 8785 canonical bytes, got the same value written another way")
     return value
 
 
-def _is_plain_canonical(value: Mapping[str, Any] | list[Any], data: bytes) -> bool:
-    """A quick yes for ASCII documents, whose RFC 8785 bytes the C encoder writes too; a no says nothing.
+def _plain_canonical(data: bytes) -> dict[str, Any] | list[Any] | None:
+    """The value of an ASCII document that the C encoder writes back to the same bytes; None says nothing.
 
-    In ASCII the two differ in nothing: keys sort alike by UTF-16 unit and by code point, the same characters
-    are escaped in the same way, and `parse` lets no decimal through. Held equal by a property test.
+    In ASCII its bytes and RFC 8785's differ in nothing: keys sort alike by UTF-16 unit and by code point,
+    and the same characters are escaped in the same way. What else `parse` refuses cannot come back the same
+    (a key twice, another way to write a number) or is looked for here: depth, decimals, integers of 16
+    digits. Held equal by a property test.
     """
-    # a lone surrogate has no UTF-8: here it is merely unequal, `canonical` refuses it
-    return data.isascii() and _PLAIN.encode(value).encode("utf-8", "surrogatepass") == data
+    if not data.isascii() or _LONG_NUMBER.search(data) or _depth(data) > MAX_DEPTH:
+        return None
+    try:
+        value = json.loads(data.decode("ascii"), parse_constant=_refuse_number, parse_float=_refuse_number)
+        # a lone surrogate has no UTF-8: here it is merely unequal, `canonical` refuses it
+        same = _PLAIN.encode(value).encode("utf-8", "surrogatepass") == data
+    except (ValueError, RecursionError):
+        return None  # `parse` says what it is
+    return value if same and isinstance(value, dict | list) else None
 
 
+#: Digits enough for a number above 2^53 - 1.
+_LONG_NUMBER = re.compile(rb"[:,[]-?[0-9]{16}")
 _PLAIN = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 def _depth(data: bytes) -> int:
     """An upper bound of the nesting, counted without recursion; brackets inside strings count too."""
+    if (most := data.count(b"[") + data.count(b"{")) <= MAX_DEPTH:
+        return most
     deepest = depth = 0
     for byte in data.translate(None, delete=_NOT_BRACKETS):
         depth += 1 if byte in b"[{" else -1

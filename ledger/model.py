@@ -36,7 +36,9 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 class Frozen(BaseModel):
     """A frozen value read from a document: strict types, no unknown keys, no hidden defaults."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", validate_default=True, defer_build=True
+    )
 
 
 def read_yaml(model: type[ModelT], document: Document, *, name: str) -> ModelT:

@@ -4,21 +4,20 @@ Exit codes: 0 every checked claim supported; 1 a claim refuted; 2 malformed, tam
 or not run; 4 usage.
 """
 
-import hashlib
-import json
+import gc
+import os
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ledger.claim import Level
-from ledger.verdict import USAGE
-from verifier.evidence import FolderEvidence
-from verifier.forger import MutationError
-from verifier.report import check
-from verifier.write import write_mutations
+if TYPE_CHECKING:
+    from ledger.claim import Level
 
+#: 4, as in ledger.verdict; said here so that --help and a wrong option need no schema.
+_USAGE = 4
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -78,7 +77,7 @@ def cli() -> None:
 )
 def check_command(
     bundle: Path,
-    level: Level,
+    level: "Level",
     form: str,
     expect_plan: str | None,
     plan_file: Path | None,
@@ -91,12 +90,16 @@ def check_command(
     Findings have a stable code, a place, what was expected and what was found; verifier/README.md lists the
     codes. Without an anchor the report says that the plan is self-declared.
     """
+    from verifier.report import check  # noqa: PLC0415 - --help and --version need no schemas
+
     anchor = _anchor(expect_plan, plan_file)
     try:
         checked = check(bundle, level=level, anchor=anchor, key=key_file.read_bytes() if key_file else None)
     except ValueError as fault:  # of the key; bad evidence never raises
         raise click.UsageError(f"--key: {fault}") from fault
     if form == "json":
+        import json  # noqa: PLC0415 - as the forms below
+
         click.echo(json.dumps(checked.report.model_dump(mode="json"), indent=1))
     elif form == "text":
         from verifier.render import text  # noqa: PLC0415 - textwrap is not needed for json
@@ -130,6 +133,10 @@ def mutate_command(bundle: Path, out: Path | None, sample: int, *, sweep: bool) 
     """
     if sweep:
         return _sweep(bundle, sample)
+    from verifier.evidence import FolderEvidence  # noqa: PLC0415 - as in check
+    from verifier.forger import MutationError  # noqa: PLC0415
+    from verifier.write import write_mutations  # noqa: PLC0415
+
     target = out if out is not None else Path(f"mutated-{bundle.resolve().name}")
     try:
         for name, folder, words in write_mutations(FolderEvidence(bundle), target):
@@ -144,6 +151,7 @@ def mutate_command(bundle: Path, out: Path | None, sample: int, *, sweep: bool) 
 
 def _sweep(bundle: Path, sample: int) -> int:
     from verifier.assess import assess  # noqa: PLC0415 - a check starts without the sweep
+    from verifier.evidence import FolderEvidence  # noqa: PLC0415
     from verifier.library import Library  # noqa: PLC0415
     from verifier.sweep.survey import sweep, told  # noqa: PLC0415
 
@@ -187,6 +195,8 @@ def _anchor(expect_plan: str | None, plan_file: Path | None) -> str | None:
             f"--expect-plan: expected 64 lower-case hexadecimal digits, got {expect_plan!r}"
         )
     if plan_file is not None:
+        import hashlib  # noqa: PLC0415 - as above
+
         lock = plan_file.with_suffix(".lock")  # where `mechanism freeze` writes it; it names the ledger too
         return hashlib.sha256((lock if lock.is_file() else plan_file).read_bytes()).hexdigest()
     return expect_plan
@@ -194,17 +204,20 @@ def _anchor(expect_plan: str | None, plan_file: Path | None) -> str | None:
 
 def main() -> None:
     """Run the command line and exit with a documented code."""
+    # nobody's plugin may see or change what is validated here; looking for some costs a tenth of a second
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+    gc.set_threshold(100_000, 20, 20)  # a check makes much and keeps it: looking for garbage finds none
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as fault:
         fault.show()
-        code = USAGE
+        code = _USAGE
     except click.Abort:
         click.echo("interrupted", err=True)
         code = 130
     except OSError as fault:  # the reader of our output, or the place to write to, is gone
         click.echo(f"cannot go on: {fault.strerror}", err=True)
-        code = USAGE
+        code = _USAGE
     except Exception as fault:  # noqa: BLE001 - the process boundary: a broken verifier must not pass anything
         click.echo(f"internal error, please report: {type(fault).__name__}: {fault}", err=True)
         code = 2

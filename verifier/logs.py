@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from ledger.bundle import ATTEMPTS, MANIFEST, Attempt, ManifestLine
 from ledger.canonical import sha256
@@ -15,7 +15,7 @@ from verifier.found import Found, several
 from verifier.layout import MAX_FILES, MAX_LINE
 from verifier.library import Library, read_json, unreadable
 
-_ATTEMPT: TypeAdapter[Event] = TypeAdapter(Attempt)
+_ATTEMPT: TypeAdapter[Event] = TypeAdapter(Attempt, config=ConfigDict(defer_build=True))
 T = TypeVar("T")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,48 @@ def test_one_value_has_one_byte_string(value: dict[str, object]) -> None:
     if spaced != canonical(value):
         with pytest.raises(CanonicalError, match="canonical bytes, got the same value"):
             parse_canonical(spaced)
+
+
+@given(JSON, st.integers(0, 200), st.integers(0, 127))
+def test_one_changed_byte_is_read_as_the_rules_say(value: dict[str, object], place: int, byte: int) -> None:
+    """The quick way through plain documents gives what the slow one gives, refusals included."""
+    data = bytearray(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+    data[place % len(data)] = byte
+    try:
+        wanted = parse(bytes(data))
+    except CanonicalError as fault:
+        with pytest.raises(CanonicalError, match=re.escape(str(fault))):
+            parse_canonical(bytes(data))
+        return
+    if isinstance(wanted, dict | list) and _written(wanted) == bytes(data):
+        assert repr(parse_canonical(bytes(data))) == repr(wanted)
+    else:
+        with pytest.raises(CanonicalError):
+            parse_canonical(bytes(data))
+
+
+def _written(value: dict[str, object] | list[object]) -> bytes | None:
+    try:
+        return canonical(value)
+    except CanonicalError:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b"[9007199254740991]", [9007199254740991]),
+        (b'["9007199254740992"]', ["9007199254740992"]),
+        (b'["a:9007199254740992"]', ["a:9007199254740992"]),
+        (b"[" * 64 + b"]" * 64, None),
+        (b"[" + b"[]," * 99 + b"[]]", [[]] * 100),
+    ],
+    ids=["largest", "in text", "after a colon in text", "deepest", "many brackets"],
+)
+def test_what_looks_too_large_and_is_not(data: bytes, value: object) -> None:
+    got = parse_canonical(data)
+    assert got == value or value is None
+    assert canonical(got) == data
 
 
 def test_keys_are_sorted_by_utf16_unit() -> None:

@@ -1,10 +1,11 @@
 """The striped schedule of one launch: which CTA computes which k-tiles of every tile (marlin-moe 5)."""
 
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from ledger.canonical import digest
+from ledger.canonical import sha256
 
 #: (CTA, first k-tile, end k-tile), half open.
 Slice = tuple[int, int, int]
@@ -47,14 +48,13 @@ def slices(launch: Launch) -> tuple[Slices, ...]:
 
 @lru_cache(maxsize=256)
 def slices_digest(launch: Launch) -> str:
-    """The digest of all slices, in the form of ledger/record.py."""
+    """The digest of all slices, in the form of ledger/record.py.
+
+    Lists of small integers have one JSON text without spaces, so that is the canonical one.
+    """
     columns = launch.n_tiles
-    return digest(
-        [
-            [tile // columns, tile % columns, [list(part) for part in parts]]
-            for tile, parts in enumerate(slices(launch))
-        ]
-    )
+    listed = [[tile // columns, tile % columns, parts] for tile, parts in enumerate(slices(launch))]
+    return sha256(json.dumps(listed, separators=(",", ":")).encode())
 
 
 def block_slices(launch: Launch, block: int) -> tuple[Slices, ...]:
