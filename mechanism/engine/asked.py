@@ -1,9 +1,9 @@
 """What an engine is asked for, in numbers alone: the runner writes these, and it has no numpy."""
 
-from dataclasses import dataclass
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class LaunchRequest:
     """One GEMM launch to deliver; `grid` is the cell's, in CTAs.
 
@@ -18,7 +18,7 @@ class LaunchRequest:
     chosen_by: str = "plan"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Shape:
     """The layer's sizes. `block_size_m`: rows of a padded block."""
 

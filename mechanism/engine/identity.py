@@ -19,7 +19,13 @@ _ROOMS = (
     "mechanism/plugin",
     "mechanism/process",
 )
-_FILES = ("ledger/__init__.py", "ledger/canonical.py", "mechanism/__init__.py", "mechanism/errors.py")
+_FILES = (
+    "ledger/__init__.py",
+    "ledger/canonical.py",
+    "mechanism/__init__.py",
+    "mechanism/errors.py",
+    "mechanism/values.py",
+)
 #: Files of those rooms that no cold process loads: oracles, vectors, compiled arithmetic, sets of outcomes.
 _ORACLES = (
     "mechanism/kernel/plain.py",

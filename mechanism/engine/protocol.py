@@ -5,18 +5,19 @@ caller (`delivery` in mechanism/process), never by the engine.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol
 
 import numpy.typing as npt
 
 from mechanism.engine.asked import LaunchRequest, Shape
 from mechanism.kernel.alignment import Alignment
+from mechanism.values import frozen
 
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@frozen(eq=False)
 class Layer:
     """One layer with its inputs.
 
@@ -35,7 +36,7 @@ class Layer:
     topk_ids: Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Constructed:
     """An alignment that the engine built under a history, and the assumptions that this rests on."""
 
@@ -43,7 +44,7 @@ class Constructed:
     assumptions: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Treatment:
     """What is to be delivered: an alignment, and the launches of w13 and w2."""
 
@@ -54,7 +55,7 @@ class Treatment:
 Slices = tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class ExecutedGemm:
     """One launch as executed.
 
@@ -70,7 +71,7 @@ class ExecutedGemm:
     slices: Slices
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@frozen(eq=False)
 class Result:
     """What one execution left behind.
 
@@ -91,7 +92,7 @@ class Result:
     ambiguous_elements: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Identity:
     """What an engine adds to the software identity of a cohort.
 

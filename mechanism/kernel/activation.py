@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,9 +10,10 @@ from mechanism.kernel import versions
 from mechanism.kernel.errors import ShapeError
 from mechanism.kernel.rounding import U16, Stored, bits16, multiply, narrow, storage, widen
 from mechanism.kernel.silu import ambiguous, silu
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@frozen(eq=False)
 class Activation:
     """The activation surface, and what it rests on.
 

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mechanism.kernel import versions
 from mechanism.kernel.arrival import explicit
 from mechanism.kernel.errors import AlignmentError
+from mechanism.values import frozen
 
 BLOCK_SIZES = (8, 16, 32, 48, 64)  # rows of a padded block that the kernel is compiled for
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Alignment:
     """Who sits where: the active prefix of the alignment's three outputs.
 
@@ -66,7 +67,7 @@ def buffer_lengths(
     return length, -(-length // block)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Comparison:
     """How alignment b differs from alignment a, in five numbers; 0 and True mean equal.
 

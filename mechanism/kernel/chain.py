@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -18,6 +17,7 @@ import numpy as np
 from mechanism.kernel.panel import Panel
 from mechanism.kernel.rounding import F32, F64, I32, U8
 from mechanism.kernel.tensor_core import I64, Rules, step
+from mechanism.values import frozen
 
 _EXPONENT = np.int32(0x7F80_0000)
 _KEEP24 = np.int64(-1 << 29)  # clears all of an fp64 mantissa below its 24th bit
@@ -33,7 +33,7 @@ class Chain(Protocol):
         """Accumulators (rows, warp row, 2, byte columns) of a finished slice; the next starts from +0."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@frozen(eq=False)
 class Rows:
     """Rows of A of one expert, from ``panel.activations``: (k-tile, 2, 16, rows, warp row, 1)."""
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mechanism.kernel import versions
 from mechanism.kernel.devices import Device, registers
 from mechanism.kernel.errors import ConfigurationError
 from mechanism.kernel.shapes import require_gemm
+from mechanism.values import frozen
 
 # (tile_k, tile_n, threads) in priority order (marlin-moe 4.1)
 _SMALL = ((128, 128, 256), (64, 128, 128), (128, 64, 128))
 _LARGE = ((64, 256, 256), (64, 128, 128), (128, 64, 128))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Launch:
     """One launch of the kernel.
 

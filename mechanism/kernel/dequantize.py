@@ -7,7 +7,7 @@ the column, so only finished outputs are put back into natural order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mechanism.kernel.errors import ShapeError
 from mechanism.kernel.rounding import F32, U8, Stored, narrow, widen
+from mechanism.values import frozen
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 I8 = npt.NDArray[np.int8]
@@ -24,7 +25,7 @@ I32 = npt.NDArray[np.int32]
 SYMMETRIC_ZERO = 8  # zero point of uint4b8 weights, which carry none
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@frozen(eq=False)
 class Weights:
     """The packed weights of one GEMM, all experts (marlin-moe 1.1, 1.2).
 

@@ -6,14 +6,14 @@ the 8.x family run its sm_80 machine code, sm_90 compiles the same PTX in the dr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from mechanism.kernel.errors import ConfigurationError
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Device:
     """What the host code asks a GPU. Real or made up: a plan may define a toy with 8 SMs.
 

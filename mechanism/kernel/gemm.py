@@ -6,7 +6,6 @@ Only valid rows are computed: padding rows never influence them (9.1).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +19,13 @@ from mechanism.kernel.rounding import F32, Stored, add, multiply, narrow, storag
 from mechanism.kernel.schedule import Schedule
 from mechanism.kernel.shapes import require_gemm
 from mechanism.kernel.sums import SliceSums, TileSums
+from mechanism.values import frozen
 
 Executed = tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]
 """(block, column tile, ((cta, begin, end), ...)) of every tile; slices in ascending k, in k-tiles."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@frozen(eq=False)
 class Gemm:
     """What one launch left behind.
 

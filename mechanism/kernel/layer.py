@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,10 @@ from mechanism.kernel.errors import AlignmentError, ShapeError
 from mechanism.kernel.gemm import Executed, Multiply, marlin_gemm
 from mechanism.kernel.rounding import Stored, widen
 from mechanism.kernel.shapes import require_layer
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@frozen(eq=False)
 class LayerRun:
     """What one forward pass of the layer left behind.
 

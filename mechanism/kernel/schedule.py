@@ -7,13 +7,13 @@ rest (part 2) is laid end to end on a line of k-tiles and cut into equal runs. P
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from mechanism.kernel import versions
 from mechanism.kernel.errors import ScheduleError
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Slice:
     """The k-tiles ``[begin, end)`` of one tile that one CTA sums."""
 
@@ -22,7 +22,7 @@ class Slice:
     end: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Tile:
     """One (padded block, column tile) pair and its slices in ascending k."""
 
@@ -36,7 +36,7 @@ class Tile:
         return "direct" if len(self.slices) == 1 else "split"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Schedule:
     """The work of one launch, as a function of its geometry alone.
 

@@ -8,7 +8,6 @@ there, by the loop that computes; nothing is copied from the plan afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +22,14 @@ from mechanism.kernel.parallel import ordered, threads
 from mechanism.kernel.rounding import F32, Stored, add, bits16
 from mechanism.kernel.schedule import Schedule
 from mechanism.kernel.tensor_core import decode, rules
+from mechanism.values import frozen
 
 ROWS = 8  # rows that one fast chain aims at: enough work per numpy call, small enough for the cache
 WIDTH = 4096  # columns times warp rows likewise
 LIMIT = 3 << 15  # products per numpy call
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@frozen(eq=False)
 class TileSums:
     """Slice sums of one padded block and a run of column tiles that are cut alike.
 
@@ -44,7 +44,7 @@ class TileSums:
     slices: tuple[F32, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class _Run:
     """Adjacent column tiles of one block with the same slice bounds."""
 

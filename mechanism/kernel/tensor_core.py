@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -15,11 +14,12 @@ import numpy.typing as npt
 
 from mechanism.kernel.errors import ConfigurationError, ShapeError
 from mechanism.kernel.rounding import F32, F64, NAN32, U16, U32
+from mechanism.values import frozen
 
 I64 = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Rules:
     """One architecture's arithmetic (tensor-core 1).
 

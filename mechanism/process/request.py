@@ -5,17 +5,18 @@ order: that path has no way to learn of a history's.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from ledger.canonical import canonical, parse_canonical
 from mechanism.engine.asked import LaunchRequest, Shape
+from mechanism.values import frozen
 
 REQUEST = "request.json"
 BUILD = "build.json"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class CellRequest:
     """One replicate of one cell.
 

@@ -20,6 +20,7 @@ from mechanism.process.delivery import require_delivered
 from mechanism.process.injected import read_injection, require_legal
 from mechanism.process.request import BUILD, CellRequest
 from mechanism.process.symbols import Symbols
+from mechanism.values import frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Markers:
         self.passed.append({"name": name, "time_us": time.monotonic_ns() // 1000})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class _Captured:
     """What was stored of a result: its surfaces as records name them, and the digests of its files."""
 

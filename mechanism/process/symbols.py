@@ -1,14 +1,15 @@
 """Symbolic paths: no committed file may tell where it was made."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from mechanism.values import frozen
 
 #: Folders of the system: shared by all machines, so their names tell nothing, and short enough to be
 #: found where they are not meant.
 _SHARED = frozenset({"", "/", "/bin", "/home", "/lib", "/opt", "/root", "/usr", "/usr/local", "/var"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Symbols:
     """Pairs of a real path and the symbol that stands for it, longest path first."""
 

@@ -1,5 +1,7 @@
 """Laws of the route alignment (marlin-moe 2)."""
 
+from dataclasses import fields
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,8 +120,8 @@ def test_exchange_across_experts_is_refused() -> None:
 def test_faults_in_counts_are_named(change: dict[str, object], fault: str) -> None:
     """One changed field, one fault."""
     got = al.align(EXAMPLE, experts=4, block_size_m=8)
-    fields = {name: getattr(got, name) for name in Alignment.__slots__}
-    assert al.faults(Alignment(**(fields | change)), EXAMPLE, experts=4) == (fault,)
+    given = {field.name: getattr(got, field.name) for field in fields(Alignment)}
+    assert al.faults(Alignment(**(given | change)), EXAMPLE, experts=4) == (fault,)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +149,8 @@ def test_faults_in_counts_are_named(change: dict[str, object], fault: str) -> No
 def test_faults_in_slots_are_named(slots: tuple[int, ...], faults: tuple[str, ...]) -> None:
     """Right counts are not enough."""
     got = al.align(EXAMPLE, experts=4, block_size_m=8)
-    fields = {name: getattr(got, name) for name in Alignment.__slots__}
-    found = al.faults(Alignment(**(fields | {"sorted_token_ids": slots})), EXAMPLE, experts=4)
+    given = {field.name: getattr(got, field.name) for field in fields(Alignment)}
+    found = al.faults(Alignment(**(given | {"sorted_token_ids": slots})), EXAMPLE, experts=4)
     assert set(faults) <= set(found)
     assert found
 
@@ -159,8 +161,8 @@ def test_a_block_left_before_it_was_full_is_illegal() -> None:
     got = al.stable(topk_ids, experts=70, block_size_m=8)
     slots = list(got.sorted_token_ids)
     slots[7], slots[9] = slots[9], slots[7]  # the last route of block 0 to block 1
-    fields = {name: getattr(got, name) for name in Alignment.__slots__}
-    found = al.faults(Alignment(**(fields | {"sorted_token_ids": tuple(slots)})), topk_ids, experts=70)
+    given = {field.name: getattr(got, field.name) for field in fields(Alignment)}
+    found = al.faults(Alignment(**(given | {"sorted_token_ids": tuple(slots)})), topk_ids, experts=70)
     assert found == ("block 0: expected 8 routes before another block of its expert, got 7",)
 
 

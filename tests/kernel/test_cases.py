@@ -3,6 +3,7 @@
 import ast
 import random
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -81,8 +82,8 @@ def test_s5_padding_is_a_suffix() -> None:
     got = al.align(ids, experts=1, block_size_m=16)
     assert got.sorted_token_ids == (0, 1, 2, 3, *[4] * 12)
     assert (got.expert_ids, got.num_tokens_post_padded) == ((0,), 16)
-    fields = {name: getattr(got, name) for name in al.Alignment.__slots__}
-    spread = al.Alignment(**(fields | {"sorted_token_ids": (0, *[4] * 12, 1, 2, 3)}))
+    given = {field.name: getattr(got, field.name) for field in fields(al.Alignment)}
+    spread = al.Alignment(**(given | {"sorted_token_ids": (0, *[4] * 12, 1, 2, 3)}))
     assert al.faults(spread, ids, experts=1) == (
         "block 0: expected sentinels as a suffix, got one before a route",
     )
@@ -133,5 +134,5 @@ def test_pure_rooms_do_not_import_numpy(room: str) -> None:
         for name in names:
             top, *rest = name.split(".")
             assert top in sys.stdlib_module_names | {"mechanism"}, name
-            if top == "mechanism" and len(rest) > 1:
+            if top == "mechanism" and len(rest) > 1 and rest[0] != "values":
                 assert rest[1] in PURE, name

@@ -1,5 +1,7 @@
 """Packed words to operands (marlin-moe 1, 6.2)."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -146,6 +148,6 @@ def test_defect_of_the_scale_permutation() -> None:
 def test_shapes_are_checked(change: dict[str, object], message: str) -> None:
     """Zero points with the shape of scales are not packed (case P4)."""
     weights = problem(3).weights
-    fields = {name: getattr(weights, name) for name in Weights.__slots__}
+    given = {field.name: getattr(weights, field.name) for field in fields(Weights)}
     with pytest.raises(ShapeError, match=message):
-        Weights(**(fields | change))
+        Weights(**(given | change))
