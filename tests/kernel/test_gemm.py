@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from mechanism.kernel import alignment as al
 from mechanism.kernel import plain, sums
-from mechanism.kernel.atomic import outcomes
-from mechanism.kernel.errors import ShapeError
+from mechanism.kernel.atomic import Sampled, orders, outcomes
+from mechanism.kernel.errors import KernelError, ShapeError
 from mechanism.kernel.gemm import Gemm, marlin_gemm, schedule_of
 from mechanism.kernel.rounding import bits16
 from mechanism.kernel.schedule import Schedule
-from tests.kernel.kernel_setup import Problem, launch, problem
+from tests.kernel.kernel_setup import Problem, few, launch, problem
 
 
 def run(given: Problem, tile: tuple[int, int, int] = (64, 128, 5), **options: Any) -> Gemm:
@@ -217,6 +217,62 @@ def test_atomic_outcomes_hold_every_order() -> None:
     three = outcomes(given_.a, given_.weights, given_.alignment, launch(128, 128, 3 * blocks), **common)
     assert 2 <= three.count.max() <= 3
     assert np.array_equal(np.sort(three.bits, axis=0), three.bits)
+
+
+def outcome_sets(found: Any) -> list[set[int]]:
+    """One set of bit patterns for each element."""
+    columns = found.bits.reshape(len(found.bits), -1).T
+    return [set(column.tolist()) for column in columns]
+
+
+@few
+@given(seed=st.integers(0, 2**32), spread=st.integers(0, 8), sample=st.integers(1, 23))
+def test_a_sample_of_the_orders_reaches_a_part_of_the_outcomes(seed: int, spread: int, sample: int) -> None:
+    """Four slices, 24 orders: a subset, never another pattern, and a longer sample holds the shorter one's."""
+    given_ = problem(seed, tokens=2, experts=2, k=512, n=128, spread=spread)
+    blocks = len(given_.alignment.expert_ids)
+    where = launch(128, 128, 4 * blocks)
+
+    def tried(most: int | None) -> Any:
+        return outcomes(
+            given_.a, given_.weights, given_.alignment, where, top_k=2, arch="sm_86", sample=most, seed=seed
+        )
+
+    every, some, more, all_of_them = (tried(most) for most in (None, sample, sample + 1, 24))
+    assert some.sampled == (Sampled(slices=4, orders=sample, of=24, seed=seed),)
+    assert every.sampled == all_of_them.sampled == ()
+    assert np.array_equal(every.bits, all_of_them.bits)
+    sets = zip(*(outcome_sets(found) for found in (some, more, every)), strict=True)
+    assert all(few_ <= larger <= whole for few_, larger, whole in sets)
+
+
+@pytest.mark.parametrize(("slices", "sample"), [(1, 1), (3, 5), (4, 24), (5, 119), (9, 200), (40, 50)])
+def test_orders_are_distinct_and_whole(slices: int, sample: int) -> None:
+    found = orders(slices, sample=sample, seed=7)
+    assert len(found) == len(set(found)) == sample
+    assert all(sorted(order) == list(range(slices)) for order in found)
+    assert found == orders(slices, sample=sample, seed=7)
+    assert slices < 5 or found != orders(slices, sample=sample, seed=8)
+
+
+def test_many_slices_are_sampled_if_that_is_asked_for() -> None:
+    """Eight slices have 40,320 orders; how many were tried is said, and one slice needs no sample."""
+    given_ = problem(14, tokens=4, k=1024, spread=2)
+    common: dict[str, Any] = {"top_k": given_.top_k, "arch": "sm_86"}
+    where = launch(128, 128, 8 * len(given_.alignment.expert_ids))
+    with pytest.raises(KernelError) as refused:
+        outcomes(given_.a, given_.weights, given_.alignment, where, **common)
+    assert str(refused.value) == (
+        "atomic sum of 8 slices: at most 6 are enumerated; use a smaller grid, or sample= so many of the orders"
+    )
+    found = outcomes(given_.a, given_.weights, given_.alignment, where, sample=30, seed=3, **common)
+    assert found.sampled == (Sampled(slices=8, orders=30, of=40320, seed=3),)
+    assert 2 <= found.count.max() <= 30
+    single = outcomes(given_.a, given_.weights, given_.alignment, launch(128, 128, 1), sample=1, **common)
+    assert single.sampled == ()
+    with pytest.raises(KernelError) as refused:
+        outcomes(given_.a, given_.weights, given_.alignment, where, sample=0, **common)
+    assert str(refused.value) == "sample: expected at least 1 order of the slices, got 0"
 
 
 @pytest.mark.parametrize(
