@@ -22,6 +22,8 @@ def canonical(value: Mapping[str, Any] | list[Any]) -> bytes:
 
     Raises CanonicalError for NaN, infinities, integers beyond 2^53 - 1 and keys that are not strings.
     """
+    if (plain := _plain_bytes(value)) is not None:
+        return plain
     try:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, RecursionError, UnicodeEncodeError) as fault:
@@ -89,7 +91,7 @@ def _plain_canonical(data: bytes) -> dict[str, Any] | list[Any] | None:
     if not data.isascii() or _LONG_NUMBER.search(data) or _depth(data) > MAX_DEPTH:
         return None
     try:
-        value = json.loads(data.decode("ascii"), parse_constant=_refuse_number, parse_float=_refuse_number)
+        value = _DECODER.decode(data.decode("ascii"))
         # a lone surrogate has no UTF-8: here it is merely unequal, `canonical` refuses it
         same = _PLAIN.encode(value).encode("utf-8", "surrogatepass") == data
     except (ValueError, RecursionError):
@@ -97,9 +99,29 @@ def _plain_canonical(data: bytes) -> dict[str, Any] | list[Any] | None:
     return value if same and isinstance(value, dict | list) else None
 
 
+def _plain_bytes(value: Mapping[str, Any] | list[Any]) -> bytes | None:
+    """The other way round: what the C encoder writes, if reading it gives the value back; None says nothing.
+
+    A key that is no string, a decimal or NaN does not come back the same.
+    """
+    try:
+        text = _PLAIN.encode(value)
+        data = text.encode("ascii")
+        return data if not _LONG_NUMBER.search(data) and _DECODER.decode(text) == value else None
+    except (TypeError, ValueError, RecursionError):
+        return None  # the library says what it is
+
+
 #: Digits enough for a number above 2^53 - 1.
 _LONG_NUMBER = re.compile(rb"[:,[]-?[0-9]{16}")
 _PLAIN = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+def _refuse_number(text: str) -> Any:
+    raise CanonicalError(f"expected integers only, got the number {text[:40]}")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_number, parse_float=_refuse_number)
 
 
 def _depth(data: bytes) -> int:
@@ -129,7 +151,3 @@ def _integer(text: str) -> int:
     if len(text) > 17 or abs(int(text)) > MAX_SAFE_INTEGER:
         raise CanonicalError(f"expected integers within 2^53 - 1, got {text[:40]}")
     return int(text)
-
-
-def _refuse_number(text: str) -> Any:
-    raise CanonicalError(f"expected integers only, got the number {text[:40]}")

@@ -14,10 +14,7 @@ from verifier.evidence import Evidence
 from verifier.found import Found, show
 from verifier.judge import Judged, Trials, judge_claim
 from verifier.library import Library
-from verifier.load import load
-
-#: Findings of one check beyond this many are counted, not listed: a hostile bundle may have millions.
-MAX_FOUND = 1000
+from verifier.load import MAX_FOUND, Results, frozen, load
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,14 +29,13 @@ class Assessment:
 
 def assess(evidence: Evidence, library: Library, *, level: Level, anchor: str | None) -> Assessment:
     """Run every check of a level over a bundle."""
-    bundle = load(evidence, library, anchor=anchor)
+    bundle = load(evidence, library, anchor=anchor, examine=_examine)
     found: dict[Found, None] = {}
     skipped: dict[str, str] = {}
     ran: dict[str, None] = {}
-    per_record = _record_results(bundle, level)
     for check in checks(level):
         ran[check.code] = None
-        for item in _bundle_results(check, bundle) if isinstance(check, Check) else per_record[check.code]:
+        for item in _results(check, bundle):
             if isinstance(item, Found):
                 found[item] = None
             else:
@@ -50,14 +46,33 @@ def assess(evidence: Evidence, library: Library, *, level: Level, anchor: str | 
     return Assessment(bundle=bundle, found=tuple(found), ran=tuple(ran), skipped=skipped)
 
 
+def first_of(
+    code: str,
+    evidence: Evidence,
+    library: Library,
+    *,
+    level: Level,
+    anchor: str | None,
+    known: frozenset[Found],
+) -> Found | None:
+    """The first finding with one code beyond those known, by the checks of this code alone.
+
+    It is the one that `assess` would give first: the same checks over the same bundle, in the same order.
+    Read without the attempts log; what that would have added to a check comes last, or keeps it from being
+    carried out at all. So None may mean that only a whole pass can tell.
+    """
+    bundle = load(evidence, library, anchor=anchor, examine=_examine, log=False)
+    found = (item for check in checks(level) if check.code == code for item in _results(check, bundle))
+    return next((item for item in found if isinstance(item, Found) and item not in known), None)
+
+
 def first_new(
     evidence: Evidence, library: Library, *, level: Level, anchor: str | None, known: frozenset[Found]
 ) -> tuple[Found | None, Assessment]:
     """The first finding beyond those known, at no more work than it takes; the assessment holds no others."""
-    bundle = load(evidence, library, anchor=anchor)
-    per_record = _record_results(bundle, level)
-    quick = chain(bundle.unread, *per_record.values())
-    slow = (item for one in checks(level) if isinstance(one, Check) for item in _bundle_results(one, bundle))
+    bundle = load(evidence, library, anchor=anchor, examine=_examine)
+    quick = chain(bundle.unread, *bundle.examined.values())
+    slow = (item for one in checks(level) if isinstance(one, Check) for item in _results(one, bundle))
     new = (item for item in chain(quick, slow) if isinstance(item, Found) and item not in known)
     found = next(new, None)
     return found, Assessment(bundle=bundle, found=tuple(known), ran=(), skipped={})
@@ -77,48 +92,31 @@ def judge_all(
     )
 
 
-def _bundle_results(check: Check, bundle: Bundle) -> tuple[Found | str, ...]:
-    """Findings of one bundle check; kept if they depend on the frozen documents alone."""
+def _results(check: Check | RecordCheck, bundle: Bundle) -> tuple[Found | str, ...]:
+    """Findings of one check; kept if they depend on the frozen documents alone."""
+    if isinstance(check, RecordCheck):
+        return bundle.examined.get(check.code, ())
     make = partial(_all, check, bundle)
-    return bundle.library.once((check.code, _frozen(bundle)), make) if check.frozen_only else make()
+    return bundle.library.once((check.code, frozen(bundle)), make) if check.frozen_only else make()
 
 
 def _all(check: Check, bundle: Bundle) -> tuple[Found | str, ...]:
     return tuple(_guarded(check, bundle))
 
 
-def _frozen(bundle: Bundle) -> tuple[str | None, ...]:
-    """What identifies the documents that no mutation touches."""
-    names = ("plan.yaml", "plan.lock", "ledger.yaml", "build.json", "routing.json")
-    return tuple(bundle.digests.get(name) for name in names)
+def record_findings(bundle: Bundle, record: Record) -> Iterator[Found]:
+    """What the record checks find in one record."""
+    return (item for _, item in _examine(bundle, record) if isinstance(item, Found))
 
 
-def _record_results(bundle: Bundle, level: Level) -> dict[str, list[Found | str]]:
-    """Findings of the record checks by code; kept per record: they depend on it and on the frozen files."""
-    chosen = [check for check in checks(level) if isinstance(check, RecordCheck)]
-    frozen = _frozen(bundle)
-    results: dict[str, list[Found | str]] = {check.code: [] for check in chosen}
-    for item in bundle.records:
-        if item.record is None:
-            continue
-        key = ("record checks", item.path, item.sha256, frozen)
-        found = bundle.library.once(key, partial(_check_record, chosen, bundle, item.record))
-        for code, one in found:
-            if len(results[code]) < MAX_FOUND:
-                results[code].append(one)
-    return results
-
-
-def record_findings(bundle: Bundle, record: Record, level: Level) -> Iterator[Found]:
-    """What the record checks of a level find in one record."""
-    chosen = [check for check in checks(level) if isinstance(check, RecordCheck)]
-    return (item for _, item in _check_record(chosen, bundle, record) if isinstance(item, Found))
-
-
-def _check_record(
-    chosen: list[RecordCheck], bundle: Bundle, record: Record
-) -> tuple[tuple[str, Found | str], ...]:
-    return tuple((check.code, item) for check in chosen for item in _guarded(check, bundle, record))
+def _examine(bundle: Bundle, record: Record) -> Results:
+    """The record checks, which are the same at every level."""
+    return tuple(
+        (check.code, item)
+        for check in checks("records")
+        if isinstance(check, RecordCheck)
+        for item in _guarded(check, bundle, record)
+    )
 
 
 def _guarded(

@@ -12,7 +12,7 @@ from ledger.bundle import AttemptEnded, AttemptStarted, BundleFile, LogResumed, 
 from ledger.claim import Ledger
 from ledger.lock import Lock
 from ledger.plan import Plan, Surface
-from ledger.record import AlignmentFile, BuildFile, Containment, Record, RoutingFile
+from ledger.record import AlignmentFile, BuildFile, CapturedSurface, Containment, RoutingFile
 from verifier.evidence import Evidence
 from verifier.found import ArmKey, Found
 from verifier.layout import Slot, alignment_path, object_path
@@ -59,9 +59,11 @@ class Facts:
     alignment: str
     grids: tuple[int, int]
     symbols: tuple[str, str]
+    tensors: tuple[CapturedSurface, ...]
     surfaces: Mapping[Surface, str]
     trajectory: str
     capture: str
+    assumptions: tuple[str, ...]
 
     @property
     def arm(self) -> ArmKey:
@@ -75,13 +77,10 @@ class Facts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReadRecord:
-    """One file under records/: its facts if it is a record, and which process it claims to be if it says."""
+class Unreadable:
+    """A file under records/ that is no record, and which process its name claims that it is."""
 
     path: str
-    sha256: str
-    record: Record | None
-    facts: Facts | None
     claims: Slot | None
 
 
@@ -111,7 +110,11 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
-    """Everything read; `unread` are the findings made on the way."""
+    """Everything read; `unread` are the findings made on the way.
+
+    Of a record its facts are kept and, by code, what `examined` it found or lacked (text); the documents
+    themselves are let go, one after the other. `attempts` is None also where the log was not asked for.
+    """
 
     evidence: Evidence
     library: Library
@@ -119,8 +122,9 @@ class Bundle:
     documents: Documents
     digests: Mapping[str, str]
     alignments: Mapping[str, AlignmentFile]
-    records: tuple[ReadRecord, ...]
     facts: tuple[Facts, ...]
+    no_records: tuple[Unreadable, ...]
+    examined: Mapping[str, tuple[Found | str, ...]]
     twins: Mapping[Slot, tuple[str, ...]]
     attempts: tuple[AttemptLine, ...] | None
     unread: tuple[Found, ...]

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from ledger.canonical import CanonicalError, parse
-from ledger.record import Record, record_path
+from ledger.record import record_path
 from verifier.arithmetic.alignment import blocks_of
 from verifier.arithmetic.geometry import surface_shape
-from verifier.bundle import Absent, Bundle
+from verifier.bundle import Absent, Bundle, Facts
 from verifier.evidence import Evidence, EvidenceError
 from verifier.layout import Slot, object_path
 from verifier.library import Library
@@ -44,21 +44,21 @@ def _documents(left: Bundle, right: Bundle) -> Iterator[str]:
             yield f"{path}: {left.digests.get(path, 'none')} and {right.digests.get(path, 'none')}"
 
 
-def _records(bundle: Bundle) -> dict[Slot, Record]:
-    return {item.facts.slot: item.record for item in bundle.records if item.facts and item.record}
+def _records(bundle: Bundle) -> dict[Slot, Facts]:
+    return {facts.slot: facts for facts in bundle.facts}
 
 
-def _surface(one: Record, other: Record) -> int | None:
+def _surface(one: Facts, other: Facts) -> int | None:
     """The place of the first surface that differs."""
-    for place, surface in enumerate(one.surfaces):
-        if place >= len(other.surfaces) or surface.sha256 != other.surfaces[place].sha256:
+    for place, surface in enumerate(one.tensors):
+        if place >= len(other.tensors) or surface.sha256 != other.tensors[place].sha256:
             return place
     return None
 
 
-def _where(left: Bundle, right: Bundle, one: Record, other: Record) -> Iterator[str]:
+def _where(left: Bundle, right: Bundle, one: Facts, other: Facts) -> Iterator[str]:
     place = _surface(one, other) or 0
-    name = one.surfaces[place].name
+    name = one.tensors[place].name
     yield f"{one.path}: {name}"
     first, second = (_bytes(bundle, record, place) for bundle, record in ((left, one), (right, other)))
     if first is None or second is None:
@@ -70,14 +70,14 @@ def _where(left: Bundle, right: Bundle, one: Record, other: Record) -> Iterator[
         yield "its captured bytes are equal: a digest in one of the records is wrong; see check --level raw"
         return
     at //= _WIDTH
-    columns = one.surfaces[place].shape[1]
+    columns = one.tensors[place].shape[1]
     row, column = divmod(at, columns)
     bits = (int.from_bytes(data[_WIDTH * at : _WIDTH * at + _WIDTH], "little") for data in (first, second))
     yield f"row {row}, column {column}: 0x{next(bits):04x} and 0x{next(bits):04x}"
     yield from _tile(left, one, name, row, column)
 
 
-def _bytes(bundle: Bundle, record: Record, place: int) -> bytes | None:
+def _bytes(bundle: Bundle, record: Facts, place: int) -> bytes | None:
     """The captured bytes of one surface; None if they are not there or no well-formed capture holds them."""
     path = object_path(record.capture)
     if not bundle.has(path):
@@ -85,20 +85,20 @@ def _bytes(bundle: Bundle, record: Record, place: int) -> bytes | None:
     try:
         data = bundle.evidence.read(path, _MOST)
         begin = first_tensor_byte(data)
-        first, last = parse(data[8:begin])[record.surfaces[place].name]["data_offsets"]
+        first, last = parse(data[8:begin])[record.tensors[place].name]["data_offsets"]
         return data[begin + first : begin + last]
     except (EvidenceError, CanonicalError, KeyError, TypeError, ValueError):
         return None
 
 
-def _tile(bundle: Bundle, record: Record, name: str, row: int, column: int) -> Iterator[str]:
+def _tile(bundle: Bundle, record: Facts, name: str, row: int, column: int) -> Iterator[str]:
     """Padded block and column tile of an element, where one GEMM made it."""
     try:
         launches, fixture = bundle.plan.build.launch, bundle.plan.fixture
     except Absent as absent:
         yield f"its padded block cannot be told without {absent}"
         return
-    alignment = bundle.alignments.get(record.treatment.alignment.sha256)
+    alignment = bundle.alignments.get(record.alignment)
     if name == "output" or row >= fixture.routes or surface_shape(fixture, "w13")[0] <= row:
         routes = range(row * fixture.top_k, (row + 1) * fixture.top_k)
         yield f"a sum over routes {routes.start} to {routes.stop - 1}, of several padded blocks"

@@ -19,9 +19,12 @@ from verifier.found import Found, show
 from verifier.layout import limit_of
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+HashableT = TypeVar("HashableT", bound=Hashable)
 T = TypeVar("T")
 
 _MOST_KEPT = 100_000
+_MOST_SHELVED = 20_000  # lines of one file
+_NOTHING = object()
 _MOST_FAULTS = 20  # of one document; the first ones say enough
 
 
@@ -30,14 +33,45 @@ class Library:
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Any] = {}
+        self._shelves: dict[str, dict[bytes, Any]] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, or what it gave for the same key before."""
-        if key not in self._kept:
-            if len(self._kept) >= _MOST_KEPT:
-                return make()
-            self._kept[key] = make()
-        return cast("T", self._kept[key])
+        kept = self._kept.get(key, _NOTHING)
+        if kept is _NOTHING:
+            kept = make()
+            if len(self._kept) < _MOST_KEPT:
+                self._kept[key] = kept
+        return cast("T", kept)
+
+    def shelf(self, name: str) -> dict[bytes, Any]:
+        """What the lines of one file were read as, by their bytes; filled by `shelve`."""
+        return self._shelves.setdefault(name, {})
+
+    def shelve(self, shelf: dict[bytes, T], data: bytes, value: T) -> T:
+        """Keep what a line was read as, while there is room; gives the value."""
+        if len(shelf) < _MOST_SHELVED:
+            shelf[data] = value
+        return value
+
+    def same(self, value: HashableT) -> HashableT:
+        """The first value equal to this one: what many documents say is kept once."""
+        return self.once(("same", value), lambda: value)
+
+    def passing(
+        self, evidence: Evidence, path: str, model: type[ModelT], unread: list[Found]
+    ) -> tuple[ModelT | None, str]:
+        """Like `json`, with the digest, of a document that is looked at once and not kept."""
+        limit = limit_of(path)
+        try:
+            digest = evidence.digest(path)
+            data = evidence.read(path, limit)
+        except EvidenceError as fault:
+            unread.append(unreadable(path, fault, limit))
+            return None, ""
+        value, found = read_json(data, path, model.model_validate_json)
+        unread += found
+        return value, digest
 
     def json(self, evidence: Evidence, path: str, model: type[ModelT], unread: list[Found]) -> ModelT | None:
         """One canonical JSON document; None, and findings appended, if it is not one."""

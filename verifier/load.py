@@ -1,7 +1,9 @@
 """Reading a bundle: every document typed, every document that cannot be read a finding, none fatal."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -9,11 +11,11 @@ from pydantic import BaseModel
 from ledger.bundle import DOCUMENTS, MANIFEST, SUMMARY, BundleFile
 from ledger.claim import Ledger
 from ledger.lock import Lock
-from ledger.plan import Plan
-from ledger.record import AlignmentFile, BuildFile, Record, RoutingFile
+from ledger.plan import Plan, Surface
+from ledger.record import AlignmentFile, BuildFile, CapturedSurface, Record, RoutingFile
 from verifier.arithmetic.routing import routing_faults
 from verifier.arithmetic.rules import plan_faults
-from verifier.bundle import Bundle, Documents, Facts, Manifest, ReadRecord
+from verifier.bundle import Bundle, Documents, Facts, Manifest, Unreadable
 from verifier.evidence import Evidence, EvidenceError
 from verifier.found import Found
 from verifier.layout import Slot, address_of, kind_of, slot_in_name
@@ -22,33 +24,59 @@ from verifier.logs import read_attempts, read_manifest
 from verifier.workings import PlanWorkings, Workings
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+#: What the checks of one record found in it, each with its code; text for what a check lacked.
+Results = tuple[tuple[str, Found | str], ...]
+#: The checks of one record, against the documents of its bundle: no other record is there to be looked at.
+Examine = Callable[[Bundle, Record], Results]
+
+#: Results of one check beyond this many are dropped: a hostile bundle may have millions.
+MAX_FOUND = 1000
 
 
-def load(evidence: Evidence, library: Library, *, anchor: str | None = None) -> Bundle:
-    """Read a whole bundle. `anchor`: the sha256 that its plan must have. Bad evidence never raises."""
+def load(
+    evidence: Evidence,
+    library: Library,
+    *,
+    anchor: str | None = None,
+    examine: Examine = lambda _bundle, _record: (),
+    log: bool = True,
+) -> Bundle:
+    """Read a whole bundle, or one without its attempts log. Bad evidence never raises.
+
+    `anchor`: the sha256 that its plan must have. `examine` must be the same object for the same checks: what
+    it gave for a record is kept.
+    """
     unread: list[Found] = []
     lines = read_manifest(evidence, library, unread)
     documents = _documents(evidence, library, unread)
-    records, twins = _records(evidence, library, unread)
-    facts = tuple(item.facts for item in records if item.facts)
     planned, worked = _workings(documents, library)
-    alignments = _alignments(evidence, library, unread)
-    return Bundle(
+    bundle = Bundle(
         evidence=evidence,
         library=library,
         manifest=Manifest(lines=lines),
         documents=documents,
         digests=dict(_digests(evidence)),
-        alignments=alignments,
-        records=records,
-        facts=facts,
-        twins=twins,
-        attempts=read_attempts(evidence, library, unread),
-        unread=tuple(unread),
+        alignments={},
+        facts=(),
+        no_records=(),
+        examined={},
+        twins={},
+        attempts=None,
+        unread=(),
         anchor=anchor,
         plan_workings=planned,
         workings=worked,
     )
+    bundle = _with_records(bundle, examine, unread)
+    alignments = _alignments(evidence, library, unread)
+    attempts = read_attempts(evidence, library, unread) if log else None
+    return replace(bundle, alignments=alignments, attempts=attempts, unread=tuple(unread))
+
+
+def frozen(bundle: Bundle) -> tuple[str | None, ...]:
+    """What identifies the documents that records are held against, and that no mutation touches."""
+    names = ("plan.yaml", "plan.lock", "ledger.yaml", "build.json", "routing.json")
+    return tuple(bundle.digests.get(name) for name in names)
 
 
 def _digests(evidence: Evidence) -> Iterator[tuple[str, str]]:
@@ -101,63 +129,108 @@ def _alignments(evidence: Evidence, library: Library, unread: list[Found]) -> Ma
     return found
 
 
-def _records(
-    evidence: Evidence, library: Library, unread: list[Found]
-) -> tuple[tuple[ReadRecord, ...], Mapping[Slot, tuple[str, ...]]]:
-    """Every file under records/, and the cells that more than one of them claims.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    """One file under records/: what it is, what is wrong with it as a document, what its checks found."""
+
+    what: Facts | Unreadable
+    faults: tuple[Found, ...]
+    results: Results
+
+    @property
+    def claims(self) -> Slot | None:
+        """Which process it claims to be."""
+        return self.what.slot if isinstance(self.what, Facts) else self.what.claims
+
+
+def _with_records(bundle: Bundle, examine: Examine, unread: list[Found]) -> Bundle:
+    """The bundle with the facts of every file under records/, and the cells that more than one claims.
 
     Where two files claim one cell, neither is judged by its content: which is the record cannot be told.
     """
-    read: list[ReadRecord] = []
-    faults: dict[str, list[Found]] = defaultdict(list)
-    claimed: dict[Slot, list[str]] = defaultdict(list)
-    for path, entry in evidence.entries.items():
-        if entry.kind != "file" or kind_of(path) != "record":
-            continue
-        item = _record(evidence, library, path, faults[path])
-        if item.claims is not None:
-            claimed[item.claims].append(path)
-        read.append(item)
+    read: list[_Read] = []
+    claimed: dict[Slot, list[str]] = {}
+    key = bundle.library.once(("frozen", examine, frozen(bundle)), object)
+    for path, entry in bundle.evidence.entries.items():
+        if entry.kind == "file" and kind_of(path) == "record":
+            item = _read(bundle, path, examine, key)
+            if item.claims is not None:
+                claimed.setdefault(item.claims, []).append(path)
+            read.append(item)
     twins = {slot: tuple(paths) for slot, paths in claimed.items() if len(paths) > 1}
     ambiguous = {path for paths in twins.values() for path in paths}
-    for path, found in faults.items():
-        if path not in ambiguous:
-            unread += found
-    return tuple(item for item in read if item.path not in ambiguous), twins
+    facts: list[Facts] = []
+    no_records: list[Unreadable] = []
+    examined: dict[str, list[Found | str]] = defaultdict(list)
+    for item in read:
+        if item.what.path in ambiguous:
+            continue
+        unread += item.faults
+        if isinstance(item.what, Facts):
+            facts.append(item.what)
+        else:
+            no_records.append(item.what)
+        for code, result in item.results:
+            if len(examined[code]) < MAX_FOUND:
+                examined[code].append(result)
+    return replace(
+        bundle,
+        facts=tuple(facts),
+        no_records=tuple(no_records),
+        twins=twins,
+        examined={code: tuple(results) for code, results in examined.items()},
+    )
 
 
-def _record(evidence: Evidence, library: Library, path: str, faults: list[Found]) -> ReadRecord:
-    record = library.json(evidence, path, Record, faults)
+def _read(bundle: Bundle, path: str, examine: Examine, frozen_key: object) -> _Read:
+    """One file under records/; what equal bytes gave under equal documents is not worked out again."""
     try:
-        digest = evidence.digest(path)
+        digest = bundle.evidence.digest(path)
     except EvidenceError:
-        digest = ""
+        return _examined(bundle, path, examine)
+    return bundle.library.once((path, digest, frozen_key), partial(_examined, bundle, path, examine))
+
+
+def _examined(bundle: Bundle, path: str, examine: Examine) -> _Read:
+    faults: list[Found] = []
+    record, digest = bundle.library.passing(bundle.evidence, path, Record, faults)
     if record is None:
-        return ReadRecord(path=path, sha256=digest, record=None, facts=None, claims=slot_in_name(path))
-    facts = library.once(("facts", path, digest), lambda: facts_of(record, path, digest))
-    return ReadRecord(path=path, sha256=digest, record=record, facts=facts, claims=facts.slot)
+        nothing = Unreadable(path=path, claims=slot_in_name(path))
+        return _Read(what=nothing, faults=tuple(faults), results=())
+    return _Read(
+        what=facts_of(record, path, digest, bundle.library),
+        faults=tuple(faults),
+        results=examine(bundle, record),
+    )
 
 
-def facts_of(record: Record, path: str, digest: str) -> Facts:
-    """A record in few words."""
-    process, gemms = record.process, record.treatment.gemms
+def _surfaces(record: Record) -> tuple[tuple[CapturedSurface, ...], Mapping[Surface, str]]:
+    return record.surfaces, {surface.name: surface.sha256 for surface in record.surfaces}
+
+
+def facts_of(record: Record, path: str, digest: str, library: Library) -> Facts:
+    """A record in few words, each of which is kept once however many records say it."""
+    process, gemms, same = record.process, record.treatment.gemms, library.same
+    tensors, surfaces = library.once(("surfaces", record.surfaces), lambda: _surfaces(record))
     return Facts(
         path=path,
         sha256=digest,
-        phase=record.phase,
-        cell=record.cell,
-        history=record.history,
+        phase=same(record.phase),
+        cell=same(record.cell),
+        history=same(record.history),
         replicate=record.replicate,
         attempt=record.attempt,
         nonce=process.nonce,
-        process=(process.boot_id, process.pid, process.started_us),
-        containment=process.containment,
-        plan=record.plan,
-        software=record.software,
-        alignment=record.treatment.alignment.sha256,
-        grids=(gemms[0].grid, gemms[1].grid),
-        symbols=(gemms[0].symbol, gemms[1].symbol),
-        surfaces={surface.name: surface.sha256 for surface in record.surfaces},
-        trajectory=record.trajectory,
-        capture=record.capture,
+        process=(same(process.boot_id), process.pid, process.started_us),
+        containment=same(process.containment),
+        plan=same(record.plan),
+        software=same(record.software),
+        alignment=same(record.treatment.alignment.sha256),
+        grids=same((gemms[0].grid, gemms[1].grid)),
+        symbols=same((gemms[0].symbol, gemms[1].symbol)),
+        tensors=tensors,
+        surfaces=surfaces,
+        trajectory=same(record.trajectory),
+        capture=same(record.capture),
+        assumptions=same(record.assumptions),
     )

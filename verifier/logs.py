@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
@@ -17,6 +16,8 @@ from verifier.library import Library, read_json, unreadable
 
 _ATTEMPT: TypeAdapter[Event] = TypeAdapter(Attempt, config=ConfigDict(defer_build=True))
 T = TypeVar("T")
+#: A line typed, None if it is not one; what is wrong with it.
+Line = tuple[T | None, tuple[Found, ...]]
 
 
 def read_manifest(evidence: Evidence, library: Library, unread: list[Found]) -> Mapping[str, ManifestLine]:
@@ -24,19 +25,16 @@ def read_manifest(evidence: Evidence, library: Library, unread: list[Found]) -> 
     found: dict[str, ManifestLine] = {}
     folded: dict[str, str] = {}
     last = ""
-    for number, line in _lines(evidence, MANIFEST, library, unread, ManifestLine.model_validate_json):
+    for number, line in _lines(evidence, MANIFEST, library, unread, _manifest_line):
         if line is None:
             continue
-        twin = folded.setdefault(line.path.lower(), line.path)
-        if line.path <= last or twin != line.path:
-            what = (
-                f"a path after {last}"
-                if line.path <= last
-                else f"no twin of {twin} that differs in case only"
-            )
-            unread.append(Found(code="V106", file=MANIFEST, key=str(number), expected=what, got=line.path))
-        last = max(last, line.path)
-        found.setdefault(line.path, line)
+        path = line.path
+        twin = folded.setdefault(path.lower(), path)
+        if path <= last or twin != path:
+            what = f"a path after {last}" if path <= last else f"no twin of {twin} that differs in case only"
+            unread.append(Found(code="V106", file=MANIFEST, key=str(number), expected=what, got=path))
+        last = max(last, path)
+        found.setdefault(path, line)
     return found
 
 
@@ -47,12 +45,21 @@ def read_attempts(
     entry = evidence.entries.get(ATTEMPTS)
     if entry is None or entry.kind != "file":
         return None
-    found: list[AttemptLine] = []
-    digests: list[str] = []
-    for number, event in _lines(evidence, ATTEMPTS, library, unread, _ATTEMPT.validate_json, digests):
-        if event is not None:
-            found.append(AttemptLine(number=number, digest=digests[-1], event=event))
-    return tuple(found)
+    return tuple(
+        AttemptLine(number=number, digest=read[0], event=read[1])
+        for number, read in _lines(evidence, ATTEMPTS, library, unread, _attempt_line)
+        if read is not None
+    )
+
+
+def _manifest_line(data: bytes) -> Line[ManifestLine]:
+    return read_json(data, MANIFEST, ManifestLine.model_validate_json)
+
+
+def _attempt_line(data: bytes) -> Line[tuple[str, Event]]:
+    """An event with the digest of its line."""
+    event, found = read_json(data, ATTEMPTS, _ATTEMPT.validate_json)
+    return (None, found) if event is None else ((sha256(data), event), found)
 
 
 def _lines(
@@ -60,34 +67,32 @@ def _lines(
     path: str,
     library: Library,
     unread: list[Found],
-    validate: Callable[[bytes], T],
-    digests: list[str] | None = None,
+    read: Callable[[bytes], Line[T]],
 ) -> Iterator[tuple[int, T | None]]:
-    """Every line of a file, typed, None where it is not one; digests of the lines on the side."""
+    """Every line of a file, typed, None where it is not one."""
     entry = evidence.entries.get(path)
     if entry is None or entry.kind != "file":
         return
     code = {MANIFEST: "V105"}.get(path)
+    shelf: dict[bytes, Line[T]] = library.shelf(path)
     try:
         for number, data in enumerate(lines(evidence, path, MAX_LINE), start=1):
             if number > 2 * MAX_FILES:
-                unread.append(
-                    Found(code="V110", file=path, expected=f"at most {2 * MAX_FILES} lines", got="more")
-                )
+                most = f"at most {2 * MAX_FILES} lines"
+                unread.append(Found(code="V110", file=path, expected=most, got="more"))
                 return
-            if digests is not None:
-                digests[:] = [sha256(data.removesuffix(b"\n"))]
-            value, found = library.once((path, data), partial(_line, data, path, validate))
-            unread += (
-                replace(item, code=code or item.code, key=several([number, *filter(None, [item.key])]))
-                for item in found
-            )
+            value, found = shelf.get(data) or library.shelve(shelf, data, _line(data, path, read))
+            if found:
+                unread += (
+                    replace(item, code=code or item.code, key=several([number, *filter(None, [item.key])]))
+                    for item in found
+                )
             yield number, value
     except EvidenceError as fault:
         unread.append(unreadable(path, fault, MAX_LINE))
 
 
-def _line(data: bytes, path: str, validate: Callable[[bytes], T]) -> tuple[T | None, tuple[Found, ...]]:
+def _line(data: bytes, path: str, read: Callable[[bytes], Line[T]]) -> Line[T]:
     if not data.endswith(b"\n"):
         return None, (Found(code="V202", file=path, expected="a line that ends in LF", got="a torn one"),)
-    return read_json(data[:-1], path, validate)
+    return read(data[:-1])

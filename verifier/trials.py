@@ -1,8 +1,9 @@
 """The mutations, tried: each is made in memory, the whole verifier runs on it, and it must refuse it."""
 
 from ledger.claim import Claim, Level, Mutation
-from verifier.assess import Assessment, assess, judge_all
+from verifier.assess import Assessment, assess, first_of, judge_all
 from verifier.codes import CODES
+from verifier.evidence import Evidence
 from verifier.forger import MutationError
 from verifier.found import Found, several
 from verifier.judge import LEVELS, Judged, concerned
@@ -51,6 +52,20 @@ class MutationTrials:
             evidence = apply(mutation, self._base.bundle)
         except MutationError as fault:
             return too_few(f"could not be made: {fault}")
+        if claim is None and _verdict(mutation.code) not in {"refuted", "not-run"}:
+            soonest = first_of(
+                mutation.code,
+                evidence,
+                self._library,
+                level=self._level,
+                anchor=self._base.bundle.anchor,
+                known=self._known,
+            )
+            if soonest is not None:
+                return _refused(soonest)
+        return self._by_a_whole_pass(mutation, claim, evidence)
+
+    def _by_a_whole_pass(self, mutation: Mutation, claim: Claim | None, evidence: Evidence) -> Outcome:
         bad = assess(evidence, self._library, level=self._level, anchor=self._base.bundle.anchor)
         found = list(bad.found)
         judged: tuple[Judged, ...] = ()
@@ -60,21 +75,25 @@ class MutationTrials:
             found += [item for one in judged for item in one.found]
         new = [item for item in found if item not in self._known]
         hits = [item for item in new if item.code == mutation.code]
-        if not hits and (lacks := bad.skipped.get(mutation.code)) is not None:
-            return too_few(f"{mutation.code} could not be carried out: {lacks}")
-        if not hits and self._faulty(mutation):
-            return too_few("the evidence that it is made from has findings of its own")
-        if not hits:
-            return refuted(f"expected {mutation.code}, got {_codes(new)}")
-        if claim is not None and any(one.verdict == "supported" for one in judged):
+        if hits and claim is not None and any(one.verdict == "supported" for one in judged):
             return refuted("the claim is still supported")
-        return holds(f"refused with {mutation.code} at {hits[0].where}")
+        if hits:
+            return _refused(hits[0])
+        if (lacks := bad.skipped.get(mutation.code)) is not None:
+            return too_few(f"{mutation.code} could not be carried out: {lacks}")
+        if self._faulty(mutation):
+            return too_few("the evidence that it is made from has findings of its own")
+        return refuted(f"expected {mutation.code}, got {_codes(new)}")
 
     def _faulty(self, mutation: Mutation) -> bool:
         """Whether a finding concerns what a mutation is made from: bad evidence made worse may look good."""
         arm = (mutation.cell, mutation.history)
         about = (concerned(item, self._base.bundle) for item in self._base.found if item.claims is None)
         return any(arms is None or arm in arms for arms in about)
+
+
+def _refused(found: Found) -> Outcome:
+    return holds(f"refused with {found.code} at {found.where}")
 
 
 def _verdict(code: str) -> str | None:

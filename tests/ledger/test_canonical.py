@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +72,18 @@ def test_what_looks_too_large_and_is_not(data: bytes, value: object) -> None:
     got = parse_canonical(data)
     assert got == value or value is None
     assert canonical(got) == data
+
+
+@given(JSON)
+def test_writing_is_the_librarys(value: dict[str, object]) -> None:
+    assert canonical(value) == rfc8785.dumps(value)  # type: ignore[arg-type]  # any JSON value
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {None: 1}, {True: 1, "true": 1}, [{"a": {2.0: 1}}]])
+def test_keys_that_are_no_strings_are_refused(value: dict[str, object]) -> None:
+    """The C encoder would write them as text."""
+    with pytest.raises(CanonicalError, match=r"^cannot be written as canonical JSON"):
+        canonical(value)
 
 
 def test_keys_are_sorted_by_utf16_unit() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ledger.canonical import digest
+from ledger.canonical import sha256
 from ledger.record import Record
 from verifier.bundle import Bundle, Capture, Facts
 from verifier.checks.check import check, record_check
@@ -45,7 +45,9 @@ def captures_left_out(bundle: Bundle) -> Iterator[Found]:
 @record_check("V804")
 def trajectory(_bundle: Bundle, record: Record) -> Iterator[Found]:
     """V804: a trajectory is the digest of the surfaces' digests, in order (ledger/record.py)."""
-    if record.trajectory != (expected := digest([surface.sha256 for surface in record.surfaces])):
+    # hexadecimal digests need no escapes: this is their list's canonical JSON
+    listed = ",".join(f'"{surface.sha256}"' for surface in record.surfaces)
+    if record.trajectory != (expected := sha256(f"[{listed}]".encode())):
         yield Found(
             code="V804",
             file=record.path,
@@ -116,41 +118,37 @@ def well_formed(bundle: Bundle) -> Iterator[Found]:
 @check("V807")
 def right_tensors(bundle: Bundle) -> Iterator[Found]:
     """V807: a capture holds the record's surfaces, each with its type and shape, and no other tensor."""
-    for item in bundle.records:
-        if (
-            item.record is None
-            or (capture := capture_of(bundle, item.record.capture)) is None
-            or capture.fault
-        ):
+    for item in bundle.facts:
+        if (capture := capture_of(bundle, item.capture)) is None or capture.fault:
             continue
-        wanted: dict[str, str] = {s.name: f"{s.dtype} {list(s.shape)}" for s in item.record.surfaces}
+        wanted: dict[str, str] = {s.name: f"{s.dtype} {list(s.shape)}" for s in item.tensors}
         got = {name: f"{t.dtype} {list(t.shape)}" for name, t in capture.tensors.items()}
         for name in sorted({*wanted, *got}):
             if wanted.get(name) != got.get(name):
                 yield Found(
                     code="V807",
-                    file=object_path(item.record.capture),
+                    file=object_path(item.capture),
                     key=name,
                     expected=f"{wanted.get(name, 'no such tensor')}, as {item.path} has it",
                     got=got.get(name, "no such tensor"),
-                    arms=frozenset({(item.record.cell, item.record.history)}),
+                    arms=frozenset({item.arm}),
                 )
 
 
 @check("V801")
 def captured_bytes(bundle: Bundle) -> Iterator[Found]:
     """V801: the bytes of every captured tensor have the sha256 that the record gives."""
-    for item in bundle.records:
-        if item.record is None or (capture := capture_of(bundle, item.record.capture)) is None:
+    for item in bundle.facts:
+        if (capture := capture_of(bundle, item.capture)) is None:
             continue
-        for place, surface in enumerate(item.record.surfaces):
+        for place, surface in enumerate(item.tensors):
             tensor = capture.tensors.get(surface.name)
             if tensor is not None and tensor.sha256 != surface.sha256:
                 yield Found(
                     code="V801",
                     file=item.path,
                     key=f"surfaces[{place}].sha256",
-                    expected=f"{tensor.sha256}, of {surface.name} in {object_path(item.record.capture)}",
+                    expected=f"{tensor.sha256}, of {surface.name} in {object_path(item.capture)}",
                     got=surface.sha256,
                 )
 
@@ -158,17 +156,17 @@ def captured_bytes(bundle: Bundle) -> Iterator[Found]:
 @check("V808")
 def not_a_number(bundle: Bundle) -> Iterator[Found]:
     """V808: a record whose capture holds a NaN says that it rests on U4 (marlin-moe 9.1)."""
-    for item in bundle.records:
-        if item.record is None or (capture := capture_of(bundle, item.record.capture)) is None:
+    for item in bundle.facts:
+        if (capture := capture_of(bundle, item.capture)) is None:
             continue
         names = sorted(name for name, tensor in capture.tensors.items() if tensor.has_nan)
-        if names and "U4" not in item.record.assumptions:
+        if names and "U4" not in item.assumptions:
             yield Found(
                 code="V808",
                 file=item.path,
                 key="assumptions",
                 expected=f"U4, since {', '.join(map(show, names))} hold NaNs",
-                got=", ".join(item.record.assumptions) or "none",
+                got=", ".join(item.assumptions) or "none",
             )
 
 

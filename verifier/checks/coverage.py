@@ -27,13 +27,13 @@ def every_cell(bundle: Bundle) -> Iterator[Found]:
 def lacking(bundle: Bundle) -> tuple[Slot, ...]:
     """The processes of the plan that no file under records/ claims to be. Raises Absent."""
     there = {facts.slot for facts in bundle.facts} | set(bundle.twins)
-    there |= {item.claims for item in bundle.records if item.record is None and item.claims}
+    there |= {item.claims for item in bundle.no_records if item.claims}
     return tuple(slot for slot in _planned(bundle) if slot not in there)
 
 
 def all_read(bundle: Bundle) -> bool:
     """Whether what the records cite is known: every one is there, once, and could be read. Raises Absent."""
-    return not bundle.twins and all(item.record for item in bundle.records) and not lacking(bundle)
+    return not bundle.twins and not bundle.no_records and not lacking(bundle)
 
 
 @check("V402")

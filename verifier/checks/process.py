@@ -84,7 +84,7 @@ def containment(bundle: Bundle) -> Iterator[Found]:
     """V416: all processes of a cohort were held in the same way: none may what others may not."""
     first = bundle.facts[0] if bundle.facts else None
     for facts in bundle.facts:
-        if first is None or facts.containment == first.containment:
+        if first is None or facts.containment is first.containment or facts.containment == first.containment:
             continue
         mine, theirs = (item.containment.model_dump(mode="json") for item in (facts, first))
         for key in (key for key in mine if mine[key] != theirs[key]):

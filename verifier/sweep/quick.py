@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 
 from ledger.bundle import DOCUMENTS, MANIFEST, SUMMARY
-from ledger.claim import Ledger, Level
+from ledger.claim import Ledger
 from ledger.plan import Plan
 from ledger.record import Record
 from verifier.assess import record_findings
@@ -25,13 +25,11 @@ _INTEGRITY = (integrity.listed_bytes, integrity.listed_files, integrity.unlisted
 
 
 def quick(
-    bundle: Bundle, evidence: OverlayEvidence, library: Library, *, level: Level, known: frozenset[Found]
+    bundle: Bundle, evidence: OverlayEvidence, library: Library, *, known: frozenset[Found]
 ) -> Found | None:
     """A new finding, or None if only a whole pass can tell."""
     changed = replace(bundle, evidence=evidence)
-    found = chain(
-        _listed(changed, evidence), _records(changed, evidence, library, level), _yaml(evidence, library)
-    )
+    found = chain(_listed(changed, evidence), _records(changed, evidence, library), _yaml(evidence, library))
     return next((item for item in found if item not in known), None)
 
 
@@ -43,7 +41,7 @@ def _listed(changed: Bundle, evidence: OverlayEvidence) -> Iterator[Found]:
             yield from check.run(changed)
 
 
-def _records(changed: Bundle, evidence: OverlayEvidence, library: Library, level: Level) -> Iterator[Found]:
+def _records(changed: Bundle, evidence: OverlayEvidence, library: Library) -> Iterator[Found]:
     """As long as the documents that records are held against are as they were."""
     if set(evidence.changed) & set(DOCUMENTS) - {"attempts.jsonl"}:
         return
@@ -53,7 +51,7 @@ def _records(changed: Bundle, evidence: OverlayEvidence, library: Library, level
             record = library.json(evidence, path, Record, unread)
             yield from unread
             if record is not None and record.path == path:
-                yield from record_findings(changed, record, level)
+                yield from record_findings(changed, record)
 
 
 def _yaml(evidence: OverlayEvidence, library: Library) -> Iterator[Found]:

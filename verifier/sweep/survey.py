@@ -96,7 +96,7 @@ def _caught(
     verdicts: Mapping[str, str],
 ) -> str | None:
     """The code of a finding that the good bundle lacks, or `verdict` if a claim is judged otherwise."""
-    if (sooner := quick(base.bundle, evidence, library, level=level, known=known)) is not None:
+    if (sooner := quick(base.bundle, evidence, library, known=known)) is not None:
         return sooner.code
     found, assessment = first_new(evidence, library, level=level, anchor=base.bundle.anchor, known=known)
     if found is not None:
