@@ -4,7 +4,6 @@ Nothing here touches a GPU, and every name it reports says so.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,11 +17,12 @@ from mechanism.kernel.dequantize import Weights
 from mechanism.kernel.gemm import Multiply, marlin_gemm
 from mechanism.kernel.layer import LayerRun, moe_layer
 from mechanism.plugin import stable_construction
+from mechanism.values import frozen
 
 SYMBOL = "simulated:moe_wna16_marlin_gemm"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SimulatedEngine:
     """The engine named `simulated`.
 

@@ -4,11 +4,17 @@ Started as `python -s -P -m mechanism.process.child FILE`, with the plan's envir
 Exit codes are in `exits`. A refusal is one line on stderr, anything unexpected a traceback.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
+if __name__ == "__main__":
+    gc.disable()  # a process that ends within seconds leaves its cycles behind
+
+from mechanism.engine.names import ENGINES
 from mechanism.engine.open import open_engine
 from mechanism.engine.protocol import Engine
 from mechanism.errors import EngineError, MechanismError
@@ -57,5 +63,13 @@ def _refuse(code: int, fault: Exception) -> int:
     return code
 
 
+def _leave(code: int) -> NoReturn:
+    """End without taking apart what is gone with the process anyway; a driver of a GPU has its own to do."""
+    if ENGINES["vllm"][0] in sys.modules:
+        sys.exit(code)
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _leave(main(sys.argv[1:]))

@@ -6,7 +6,7 @@ asked; 6 captured; 7 recorded.
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from mechanism.process.symbols import Symbols
 from mechanism.values import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Markers:
     """Points that the process passed, with the monotonic clock in microseconds."""
 
@@ -61,7 +61,7 @@ def run_cell(request: CellRequest, engine: Engine) -> None:
     markers.mark("captured")
     staging = Path(request.staging)
     build = canonical(build_file(engine, kernel=request.kernel, device=request.device))
-    files.write_once(staging / BUILD, build)
+    _write(staging / BUILD, build)
     containment = held.found(
         request.containment, bundle=Path(request.bundle), fixture=Path(request.fixture_folder)
     )
@@ -77,7 +77,7 @@ def run_cell(request: CellRequest, engine: Engine) -> None:
         **_outcome(request, result, captured),
         "assumptions": sorted({*result.assumptions, *rests_on}, key=lambda name: int(name[1:])),
     }
-    files.write_once(staging / request.record, canonical(record))
+    _write(staging / request.record, canonical(record))
 
 
 def _capture(request: CellRequest, result: Result) -> _Captured:
@@ -87,15 +87,21 @@ def _capture(request: CellRequest, result: Result) -> _Captured:
         (name, result.surfaces[name].shape, documents.raw(result.surfaces[name])) for name in request.surfaces
     ]
     capture = documents.capture_bytes(tensors, dtype)
-    files.write_once(staging / "objects" / f"{sha256(capture)}.safetensors", capture)
+    stored = sha256(capture)
+    _write(staging / "objects" / f"{stored}.safetensors", capture)
     aligned = documents.alignment_bytes(result.alignment)
     if request.injected is None:
-        files.write_once(staging / "alignments" / f"{sha256(aligned)}.json", aligned)
+        _write(staging / "alignments" / f"{sha256(aligned)}.json", aligned)
     return _Captured(
         surfaces=[documents.surface(name, shape, data, dtype) for name, shape, data in tensors],
-        capture=sha256(capture),
+        capture=stored,
         alignment=sha256(aligned),
     )
+
+
+def _write(path: Path, data: bytes) -> None:
+    """A file that is whole or not there; the runner has it on disk when it takes it over."""
+    files.write_once(path, data, durable=False)
 
 
 def _identity(request: CellRequest) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The software identity names every file that takes part in a cold process, and no oracle."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,17 @@ def test_what_holds_and_starts_a_child_counts_too() -> None:
     listed = dict(source_files("simulated"))
     for name in ("supervisor", "contain", "containment", "launch"):
         assert f"mechanism/process/{name}.py" in listed
+
+
+def test_every_file_counts_with_its_bytes() -> None:
+    """Rooms in rooms too, by the digest of what is in the file; compiled copies are none of these."""
+    listed = dict(source_files("vllm"))
+    rooms = [ROOT / "mechanism" / name for name in ("engine", "fixture", "plugin", "process")]
+    files = {path for room in rooms for path in room.rglob("*.py")}
+    assert {path.relative_to(ROOT).as_posix() for path in files} <= set(listed)
+    assert list(listed) == sorted(listed)
+    for name, digest in listed.items():
+        assert hashlib.sha256((ROOT / name).read_bytes()).hexdigest() == digest
 
 
 @pytest.mark.parametrize("engine", ["simulated", "vllm"])

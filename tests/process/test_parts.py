@@ -153,6 +153,26 @@ def test_file_is_written_once_and_whole(tmp_path: Path) -> None:
     assert [item.name for item in tmp_path.iterdir()] == ["x"]
 
 
+@pytest.mark.parametrize(("durable", "synced"), [(True, [".x.new", "room"]), (False, [])])
+def test_what_is_staged_is_not_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, durable: bool, synced: list[str]
+) -> None:
+    """The runner syncs what it takes over: the bytes first, then the folder that names them."""
+    seen: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        seen.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    room = tmp_path / "room"
+    room.mkdir()
+    files.write_once(room / "x", b"1", durable=durable)
+    assert (room / "x").read_bytes() == b"1"
+    assert seen == synced
+
+
 @pytest.mark.parametrize(("dtype", "stored_as"), [("float16", np.float16), ("bfloat16", np.uint16)])
 def test_capture_is_safetensors(dtype: str, stored_as: type) -> None:
     """As its own library reads it; bfloat16 it does not read into numpy, so there the bytes are compared."""
