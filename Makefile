@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run quick test test-all lint evidence bench gpu wheel-check schemas clean
+.PHONY: run quick test test-all lint evidence bench gpu wheel-check cross schemas clean
 
 run: $(VENV)/run.stamp  ## the 70-process campaign on the simulated engine, verified
 	$(BIN)/mechanism run plans/route_block.yaml
@@ -12,10 +12,10 @@ quick: $(VENV)/run.stamp  ## the same matrix on a toy geometry, in seconds
 	$(BIN)/mechanism run plans/quick.yaml
 
 test: $(VENV)/dev.stamp  ## the tests, without the slow ones
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu and not vllm_wheel"
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not gpu and not vllm_wheel and not cross"
 
 test-all: $(VENV)/dev.stamp  ## the slow tests too
-	$(BIN)/python -m pytest -q -n 2 -m "not gpu and not vllm_wheel"
+	$(BIN)/python -m pytest -q -n 2 -m "not gpu and not vllm_wheel and not cross"
 
 lint: $(VENV)/dev.stamp  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -31,6 +31,9 @@ bench: $(VENV)/dev.stamp  ## measure; writes bench.json
 
 wheel-check:  ## the engine vllm against the real wheel, without a GPU; makes 6 GB in .wheel-venv
 	PYTHON=$(PYTHON) tests/vllm_engine/with_wheel.sh
+
+cross:  ## the simulation against torch, AutoAWQ, vLLM's CPU helpers and MMA-Sim; makes 2 GB in .cross-venv
+	PYTHON=$(PYTHON) tests/cross/with_oracles.sh
 
 # An environment with the extra gpu; or set GPU_PYTHON to one with torch 2.11.0 where a package `vllm` holds _moe_C.
 GPU_PYTHON ?= .gpu-venv/bin/python
