@@ -42,7 +42,10 @@ class Documents:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What checks across records need of one: a record in few words, so that many fit in memory."""
+    """What checks across records need of one: a record in few words, so that many fit in memory.
+
+    `process`: boot, pid, start. `passed`: times of the first and the last of so many `markers`, 0 without.
+    """
 
     path: str
     sha256: str
@@ -53,6 +56,8 @@ class Facts:
     attempt: int
     nonce: str
     process: tuple[str, int, int]
+    markers: int
+    passed: tuple[int, int]
     containment: Containment
     plan: str
     software: str

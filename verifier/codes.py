@@ -79,6 +79,9 @@ V413 malformed  . an attempt belongs to no cell of the plan
 V414 malformed  . an attempt's outcome does not agree with its exit, its signal or its record
 V415 malformed  . processes were not started in the lock's order
 V416 malformed  . a process was held otherwise than the others of its cohort
+V417 malformed  . a process passed its markers before its attempt was started, or after it had ended
+V418 malformed  . processes of one runner ran on several boots
+V419 malformed  . a process was started at a time that the clock of its boot, as others show it, had not
 V501 malformed  . an alignment is not a legal alignment of routing.json
 V502 missing    . a record's alignment is not there
 V503 malformed  . the delivered alignment is not the one that the treatment asks for

@@ -222,6 +222,8 @@ def facts_of(record: Record, path: str, digest: str, library: Library) -> Facts:
         attempt=record.attempt,
         nonce=process.nonce,
         process=(same(process.boot_id), process.pid, process.started_us),
+        markers=len(record.markers),
+        passed=(record.markers[0].time_us, record.markers[-1].time_us) if record.markers else (0, 0),
         containment=same(process.containment),
         plan=same(record.plan),
         software=same(record.software),

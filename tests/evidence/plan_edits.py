@@ -85,6 +85,12 @@ WHY = {
     "a_failure_has_no_reason": "Every outcome but valid has a reason in words.",
     "the_last_two_processes_changed_places": "Processes start in the lock's order, so that drift cannot pose as a treatment.",
     "a_process_had_the_network": "One process could reach the network, and the others could not.",
+    "it_ran_before_it_was_started": "A process cannot pass a marker before it was started: both are told by one clock.",
+    "it_ran_on_after_its_end": "Nor after it had ended.",
+    "one_of_them_ran_elsewhere": "A runner starts its processes on one machine; a record of another one was put among"
+    " them.",
+    "a_start_is_moved": "The time of a start is the boot's clock, as the starts and markers of the others show it.",
+    "a_start_is_moved_back": "A machine's sleep since its boot never gets less: a start that would need less is moved.",
     "a_route_is_there_twice": "Two routes in one slot's stead: once too often here, missing there; both are said.",
     "a_sentinel_stands_before_a_route": "Padding stands behind an expert's routes, never before; both blocks are named.",
     "an_alignment_is_gone": "A record whose alignment nobody can see.",

@@ -5,7 +5,7 @@ from tests.evidence.base_bundle import HERE
 from tests.evidence.case import Made, case
 from tests.verifier import forge
 from tests.verifier.edits import FAILED
-from tests.verifier.forge import Files, Parts
+from tests.verifier.forge import Document, Files, Parts
 
 
 @case("good", "The base bundle as it is.")
@@ -72,12 +72,45 @@ def failed_and_run_again(parts: Parts) -> Files:
     return _tried_before(parts, **FAILED)
 
 
+def _moved(record: Document, time_us: int) -> None:
+    """Into the boot after, at a time of its own."""
+    record["process"].update(boot_id=sha256(b"the boot after"), started_us=time_us)
+    record["markers"] = [{**marker, "time_us": time_us} for marker in record["markers"]]
+
+
 @case("resumed-after-a-boot", "Another runner went on after a boot, with a clock that starts anew.")
 def resumed_after_a_boot(parts: Parts) -> Files:
     resumed = {"event": "resumed", "torn": '{"event":"sta', "time_us": 5}
     for place, event in enumerate(parts.attempts[8:], start=6):
         event["time_us"] = place
+        if event["event"] == "ended":
+            _moved(parts.records[event["record"]], place - 1)
     parts.attempts = [*parts.attempts[:8], resumed, *parts.attempts[8:]]
+    return forge.seal(parts)
+
+
+@case(
+    "ended-by-another-runner",
+    "A runner died after its process had recorded; the next one, after a boot, wrote the end down by its own clock.",
+)
+def ended_by_another_runner(parts: Parts) -> Files:
+    resumed = {"event": "resumed", "torn": "", "time_us": 5}
+    for place, event in enumerate(parts.attempts[7:], start=6):
+        event["time_us"] = place
+    for event in parts.attempts[8:]:
+        if event["event"] == "ended":
+            _moved(parts.records[event["record"]], event["time_us"] - 1)
+    parts.attempts = [*parts.attempts[:7], resumed, *parts.attempts[7:]]
+    return forge.seal(parts)
+
+
+@case(
+    "the-machine-slept", "A machine slept for an hour while its campaign ran: the clock of its boot went on."
+)
+def the_machine_slept(parts: Parts) -> Files:
+    for event in parts.attempts[8:]:
+        if event["event"] == "ended":
+            parts.records[event["record"]]["process"]["started_us"] += 3600 * 10**6
     return forge.seal(parts)
 
 

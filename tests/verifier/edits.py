@@ -377,7 +377,8 @@ def a_record_is_one_too_many(parts: Parts) -> Files:
     path = "records/qualification.native.H0.6.json"
     record = parts.copy().records[H0]
     record.update(replicate=6, attempt=71)
-    record["process"].update(nonce="f" * 32, pid=9999)
+    record["process"].update(nonce="f" * 32, pid=9999, started_us=10**9)
+    record["markers"] = [{**marker, "time_us": 10**9} for marker in record["markers"]]
     parts.records[path] = record
     parts.attempts += attempt(
         parts, 71, record=path, nonce="f" * 32, cell="native", history="H0", replicate=6
@@ -549,9 +550,10 @@ def the_last_two_processes_changed_places(parts: Parts) -> Files:
         for key in keys:
             if key in one:
                 one[key], other[key] = other[key], one[key]
-    for event in events[-4:]:
-        if event["event"] == "ended":
-            parts.records[event["record"]]["attempt"] = event["attempt"]
+    one, other = (parts.records[events[place]["record"]] for place in (-3, -1))
+    for record, event in ((one, events[-3]), (other, events[-1])):
+        record["attempt"] = event["attempt"]
+    one["markers"], other["markers"] = other["markers"], one["markers"]
     return forge.seal(parts)
 
 
@@ -565,6 +567,40 @@ record_edit(
     name="a_process_had_the_network",
     path="records/transfer.cross-order.H1.2.json",
 )
+
+record_edit(
+    "V417", "markers", 0, "time_us", to=0, where="markers[0].time_us", name="it_ran_before_it_was_started"
+)
+record_edit(
+    "V417", "markers", 6, "time_us", to=10**6, where="markers[6].time_us", name="it_ran_on_after_its_end"
+)
+record_edit(
+    "V418",
+    "process",
+    "boot_id",
+    to=OTHER,
+    where="process.boot_id",
+    name="one_of_them_ran_elsewhere",
+    path=MOVED,
+)
+record_edit(
+    "V419",
+    "process",
+    "started_us",
+    to=10**9,
+    where="process.started_us",
+    name="a_start_is_moved",
+    path=MOVED,
+)
+
+
+@edit(("V419", f"{MOVED}:process.started_us"))
+def a_start_is_moved_back(parts: Parts) -> Files:
+    """The machine had slept for an hour before all of them."""
+    for path, record in parts.records.items():
+        record["process"]["started_us"] += 0 if path == MOVED else 3600 * 10**6
+    return forge.seal(parts)
+
 
 # -- V5xx --------------------------------------------------------------------------------------------------
 

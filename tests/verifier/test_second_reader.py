@@ -26,7 +26,8 @@ SCRIPT = Path(second_reader.__file__)
 #: What it does not look at, by finding code, and why; with these it may say that all is well.
 BEYOND = {
     "plan.yaml and ledger.yaml say it": "V204 V307 V308 V312 V313 V314 V315 V316 V406 V607 V702 V704",
-    "circumstances of a process and bookkeeping of the log": "V405 V407 V409 V411 V412 V414 V415",
+    "circumstances of a process and bookkeeping of the log": "V405 V407 V409 V411 V412 V414 V415 V416"
+    " V417 V418 V419",
     "alignments are taken as they are": "V501 V503 V505 V506",
     "shapes, symbols, counts, captures": "V108 V605 V703 V803 V805 V810",
     "in part: the ledger's name, a nonce, an attempt without a record": "V304 V410 V413",
