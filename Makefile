@@ -26,7 +26,7 @@ evidence: $(VENV)/run.stamp  ## verify the committed evidence, raw bytes include
 	$(BIN)/verifier check runs/route-block --level raw --plan plans/route_block.yaml
 	$(BIN)/python tests/project/rerun_evidence.py
 
-bench: $(VENV)/dev.stamp  ## measure; writes bench.json
+bench: $(VENV)/dev.stamp  ## measure; writes bench.json; after `make cross`, MMA-Sim beside it
 	$(BIN)/python tests/bench/bench.py
 
 wheel-check:  ## the engine vllm against the real wheel, without a GPU; makes 6 GB in .wheel-venv
