@@ -19,7 +19,7 @@ from mechanism.kernel.compiled_loops import walk
 from mechanism.kernel.dequantize import finite_operands, scale_planes, zero_planes
 from mechanism.kernel.gemm import Multiply
 from mechanism.kernel.gemm import marlin_gemm as _marlin_gemm
-from mechanism.kernel.panel import exponent_fields
+from mechanism.kernel.panel import lifted
 from mechanism.kernel.parallel import ordered, threads
 from mechanism.kernel.rounding import F32, U8, bits16, widen
 from mechanism.kernel.schedule import Slice
@@ -103,12 +103,11 @@ class CompiledSums(SliceSums):
         return found
 
     def _operands(self, rows: F32) -> tuple[F32, U8]:
-        """Rows of A with K as (k-tile, warp row, instruction, 16), and their exponents modulo 256."""
+        """Rows of A with K as (k-tile, warp row, instruction, 16), lifted, and their exponents."""
         tile_k = self._schedule.tile_k
         if self._interleaved:
             rows = rows.reshape(len(rows), -1, 2, tile_k // 32, 16).swapaxes(2, 3)
-        values = np.ascontiguousarray(rows).reshape(len(rows), -1)
-        return values, exponent_fields(values) - np.uint8(127)  # modulo 256
+        return lifted(np.ascontiguousarray(rows).reshape(len(rows), -1))
 
     def _write_down(
         self, block: int, first: int, cut: list[tuple[Slice, ...]], done: npt.NDArray[np.int32]

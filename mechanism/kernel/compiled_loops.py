@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from mechanism.kernel.panel import NO_TERM
+from mechanism.kernel.panel import LIFT
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -26,7 +26,8 @@ STRIDE = 256  # columns from one k to the next in the operands of a step; also t
 # numba checks signed indices for negative ones, in the way of vector code: offsets are unsigned
 _U = np.uint64
 _S = np.uint64(STRIDE)
-_NO_TERM = int(NO_TERM)
+_UNLIFT = np.float32(2.0**-LIFT)
+_FLOOR = 64  # under the exponent field of every real product, see `chain`
 _SMALLEST = 127 - 14  # exponent field of subnormal fp16 operands
 _EXPONENT = 0x7F80_0000
 # exponent field of 2^(F - Emax): this less that of 2^Emax, modulo 2^32; for F = 24 and 25
@@ -75,7 +76,7 @@ def value64(_context: Any, bits: Any) -> Any:
 def dequantize_row(packed, k, low, scales, zeros, half, grouped, normal, values, fields, to):
     """Operands of one k and their exponent fields: low nibbles, then high ones.
 
-    RN16((q - z) * s), or the exact q - z; a zero has the field ``NO_TERM``.
+    RN16((q - z) * s), or the exact q - z; a zero has the field 0.
 
     Args:
         packed: uint8 (K, byte columns).
@@ -108,10 +109,13 @@ def dequantize_row(packed, k, low, scales, zeros, half, grouped, normal, values,
             product = values[to + c] * scales[c]  # exact: 15 bits
             # 8193 p rounded to 24 bits keeps 11 bits of p: less 8192 p it is RN16(p), ties to even
             values[to + c] = product * np.float32(8193) - product * np.float32(8192)
+        for c in range(half + half):
+            fields[to + c] = np.uint8(bits32(values[to + c]) >> np.int32(23))  # the sign falls off
+        return
     for c in range(half + half):
         field = np.int32((bits32(values[to + c]) & np.int32(_EXPONENT)) >> np.int32(23))
         field = field if field > np.int32(_SMALLEST) else np.int32(_SMALLEST)
-        fields[to + c] = np.uint8(field if values[to + c] != np.float32(0) else np.int32(_NO_TERM))
+        fields[to + c] = np.uint8(field if values[to + c] != np.float32(0) else np.int32(0))
 
 
 @compiled
@@ -119,7 +123,7 @@ def peaks(fa, row, at, fb, length, width, peak):
     """Largest exponent field of the products of one step, by column.
 
     Args:
-        fa: uint8 (rows, K), exponents of the operands modulo 256.
+        fa: uint8 (rows, K), exponents of the operands, lifted.
         row: Which row.
         at: Which k is the step's first.
         fb: uint8 (length * STRIDE,).
@@ -128,8 +132,8 @@ def peaks(fa, row, at, fb, length, width, peak):
         peak: Out, uint8 (STRIDE,).
     """
     for c in range(width):
-        most = np.uint8(fa[row, at] + fb[c])
-        for i in range(1, 8):
+        most = np.uint8(_FLOOR)
+        for i in range(8):
             other = np.uint8(fa[row, at + _U(i)] + fb[_U(i) * _S + c])
             most = other if other > most else most
         peak[c] = most
@@ -158,7 +162,7 @@ def step8(a, row, at, b, peak, width, acc, to):
     """One step of eight products of one row (Turing, Ampere, Ada: F = 24).
 
     Args:
-        a: fp32 (rows, K), the operands.
+        a: fp32 (rows, K), the operands, lifted.
         row: Which row.
         at: Which k is the step's first.
         b: fp32 (8 * STRIDE,).
@@ -224,8 +228,8 @@ def walk(
         origin: First byte column of the run.
         grouped: Whether scales belong to the operand (False if channelwise).
         normal: Whether no nonzero operand is subnormal.
-        a: fp32 (rows, K), K as (k-tile, warp row, instruction, 16).
-        fa: uint8, same shape: exponents modulo 256.
+        a: fp32 (rows, K), lifted (`panel`), K as (k-tile, warp row, instruction, 16).
+        fa: uint8, same shape: exponents, lifted; 0 for a zero.
         starts: int64 (blocks + 1,), the rows of each block.
         interleaved: Rows of vllm 0.11.0 (A.1).
         tile_k: K extent of a tile.
@@ -309,8 +313,9 @@ def _take(acc, warp_rows, out):
     """fp32 adds over warp rows, f0 + f1 or f0 + (f1 + (f2 + f3)) (6.4); the accumulators go back to +0."""
     for c in range(out.shape[0]):
         if warp_rows == 2:
-            out[c] = acc[c] + acc[STRIDE + c]  # RNE
+            total = acc[c] + acc[STRIDE + c]  # RNE
         else:
-            out[c] = acc[c] + (acc[STRIDE + c] + (acc[2 * STRIDE + c] + acc[3 * STRIDE + c]))  # RNE, thrice
+            total = acc[c] + (acc[STRIDE + c] + (acc[2 * STRIDE + c] + acc[3 * STRIDE + c]))  # RNE, thrice
+        out[c] = total * _UNLIFT  # exact: a multiple of 2^-53
         for w in range(warp_rows):
             acc[w * STRIDE + c] = np.float32(0)

@@ -14,12 +14,13 @@ import numpy.typing as npt
 from mechanism.kernel.dequantize import I8, Weights, scale_planes, zero_planes
 from mechanism.kernel.rounding import F32, I32, U8, Stored, narrow, widen
 
-NO_TERM = np.uint8(127 - 48)
-"""Exponent field of a zero factor in the fast scheme.
+LIFT = 48
+"""Activations are taken times 2^48 in the fast scheme, exactly: so are products and accumulators.
 
--48 lies below every real fp16 exponent even after adding the largest (15): a product with a zero factor
-stays under the smallest real product, -28. And -96, two zeros, still gives a normal scale 2^(F + 96).
+Exponent fields then add up without a wrap, and a zero factor needs no case of its own: its field is 0, so
+a product with it has the field 63 or 142 at most, below 145, which is that of the smallest real product.
 """
+_LOW, _HIGH = np.uint8(15), np.uint8(4)
 _SMALLEST = np.uint8(127 - 14)  # subnormal fp16 operands enter with this exponent
 
 
@@ -37,9 +38,15 @@ def k_view(array: npt.NDArray[np.generic], tile_k: int, *, interleaved: bool) ->
 
 
 def exponent_fields(values: F32) -> U8:
-    """Exponent + 127 of fp16 values held in fp32; subnormals enter with -14, zeros with ``NO_TERM``."""
+    """Exponent + 127 of fp16 values held in fp32; subnormals enter with -14. 0 for zeros."""
     field = ((values.view(np.uint32) >> np.uint32(23)) & np.uint32(255)).astype(np.uint8)
-    return np.where(values == 0, NO_TERM, np.maximum(field, _SMALLEST))
+    return np.where(values == 0, np.uint8(0), np.maximum(field, _SMALLEST))
+
+
+def lifted(values: F32) -> tuple[F32, U8]:
+    """fp16 values held in fp32: times 2^LIFT, and exponent + LIFT (``exponent_fields`` has the cases)."""
+    fields = exponent_fields(values)
+    return values * np.float32(2.0**LIFT), np.where(fields == 0, fields, fields - np.uint8(127 - LIFT))
 
 
 class Panel:
@@ -81,7 +88,6 @@ class Panel:
         planes = (2, length, len(experts), rows, half)
         self._codes: U8 = np.empty(planes, dtype=np.uint8)
         self._zeros_of_unit: U8 = np.empty(planes, dtype=np.uint8)
-        self._floor: U8 = np.full(self.shape, NO_TERM)  # an array: numpy is slow with a scalar here
         self._large: F32 = np.empty((len(experts), rows, 2 * half), dtype=np.float32)
         self._small: F32 = np.empty_like(self._large)
 
@@ -101,9 +107,8 @@ class Panel:
         self._move_to(tuple(self._groups[tile, half]))
         low, high = self._codes
         for index, packed in enumerate(self._packed):
-            np.copyto(high[:, index], packed[tile, half, ks])
-        np.bitwise_and(high, np.uint8(15), out=low)
-        np.right_shift(high, np.uint8(4), out=high)
+            np.bitwise_and(packed[tile, half, ks], _LOW, out=low[:, index])
+            np.right_shift(packed[tile, half, ks], _HIGH, out=high[:, index])
         np.subtract(self._codes, self._zeros_of_unit, out=self._codes)  # modulo 256: int8
         centred = self._codes.view(np.int8).transpose(1, 2, 3, 0, 4)
         if not self._grouped:
@@ -121,8 +126,7 @@ class Panel:
             return
         bits: I32 = wide.view(np.int32)
         np.right_shift(values.view(np.int32), 23, out=bits)
-        np.copyto(fields, bits, casting="unsafe")  # the sign falls off
-        np.maximum(fields, self._floor, out=fields)
+        np.copyto(fields, bits, casting="unsafe")  # the sign falls off; of a zero, 0 is left
 
     def _move_to(self, groups: tuple[int, ...]) -> None:
         """Zero points and scales of these groups, one per warp row."""
@@ -138,12 +142,11 @@ class Panel:
 
 
 def activations(stored: Stored, tile_k: int, *, interleaved: bool) -> tuple[F32, U8]:
-    """Finite fp16 rows of A cut like the weights: values and fields (k-tile, h, 16, rows, warp row, 1).
+    """Finite fp16 rows of A, times 2^LIFT, cut like the weights: (k-tile, h, 16, rows, warp row, 1).
 
-    Fields are exponents modulo 256, to be added to a weight's field.
+    With them goes what is added to a weight's field: exponent + LIFT; 0 for a zero.
     """
-    values = widen(stored)
-    fields = exponent_fields(values) - np.uint8(127)  # modulo 256
+    values, fields = lifted(widen(stored))
     cut = [
         np.ascontiguousarray(
             k_view(np.ascontiguousarray(array.T), tile_k, interleaved=interleaved).swapaxes(3, 4)

@@ -25,8 +25,7 @@ from mechanism.kernel.tensor_core import decode, rules
 from mechanism.values import frozen
 
 ROWS = 8  # rows that one fast chain aims at: enough work per numpy call, small enough for the cache
-WIDTH = 4096  # columns times warp rows likewise
-LIMIT = 3 << 15  # products per numpy call
+WIDTH = 4096  # columns times warp rows likewise; fewer where there are more rows
 
 
 @frozen(eq=False)
@@ -96,12 +95,13 @@ class SliceSums:
             block: np.array(block_routes(self._alignment, block), dtype=np.intp)
             for block in range(len(self._alignment.expert_ids))
         }
-        tiles = max(1, WIDTH // (self._schedule.tile_k // 32 * self._schedule.tile_n))
-        walks = [
-            (experts, first, min(first + tiles, self._schedule.n_tiles))
-            for experts in self._batches(routes)
-            for first in range(0, self._schedule.n_tiles, tiles)
-        ]
+        n_tiles = self._schedule.n_tiles
+        walks = []
+        for experts in self._batches(routes):
+            rows = sum(len(routes[block]) for _, blocks in experts for block in blocks)
+            width = ROWS * WIDTH // max(rows, ROWS)
+            tiles = max(1, width // (self._schedule.tile_k // 32 * self._schedule.tile_n))
+            walks += [(experts, first, min(first + tiles, n_tiles)) for first in range(0, n_tiles, tiles)]
         for done in ordered(lambda walk: list(self._walk(routes, *walk)), walks, most=threads()):
             yield from done
 
@@ -216,7 +216,7 @@ class SliceSums:
         cut = [activations(rows, tile_k, interleaved=interleaved) for _, _, rows in inside]
         rows_of = [Rows(values=values, fields=fields) for values, fields in cut]
         yield (
-            FastChain(panel, rows_of, self._rule, limit=LIMIT),
+            FastChain(panel, rows_of, self._rule),
             [block for _, blocks, _ in inside for block in blocks],
         )
 
