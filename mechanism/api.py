@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mechanism import api_checks as checks
 from mechanism.api_results import (
     SURFACES,
     Aligned,
@@ -25,8 +26,7 @@ from mechanism.api_results import (
 from mechanism.kernel import alignment as aligning
 from mechanism.kernel import configuration, versions
 from mechanism.kernel.configuration import Launch
-from mechanism.kernel.dequantize import Weights
-from mechanism.kernel.devices import DEVICES, Device
+from mechanism.kernel.devices import Device
 from mechanism.kernel.errors import ConfigurationError, ShapeError
 from mechanism.kernel.layer import moe_layer
 from mechanism.kernel.rounding import differing_bits
@@ -64,15 +64,18 @@ def align(
         array([ 0,  2,  4,  6,  8, 10, 12, 14, 16, 18, 18, 18, 18, 18, 18, 18],
               dtype=int32)
     """
-    ids = np.asarray(topk_ids)
-    if ids.ndim != 2 or ids.dtype.kind not in "iu":
-        raise ShapeError(f"topk_ids: expected integers (tokens, top_k), got {ids.dtype} {ids.shape}")
-    rows = ids.tolist()
-    block = block_size_m or aligning.block_size_m(len(rows), ids.shape[1], experts)
-    variant = aligning.variant(ids.size, experts)
-    order = None if arrival is None else np.asarray(arrival).tolist()
+    rows = checks.routing(topk_ids)
+    experts = checks.whole("experts", experts)
+    top_k = len(rows[0]) if rows else 0
+    routes = len(rows) * top_k
+    if block_size_m is None:
+        block = aligning.block_size_m(len(rows), top_k, experts)
+    else:
+        block = checks.block_size(block_size_m)
+    variant = aligning.variant(routes, experts)
+    order = None if arrival is None else checks.arrival_order(arrival, routes)
     if variant == "large" and order is None:
-        order = list(range(ids.size))
+        order = list(range(routes))
     found = aligning.align(rows, experts=experts, block_size_m=block, arrival=order, kernel=kernel)
     return _aligned(found, variant)
 
@@ -110,15 +113,25 @@ def schedule(
         >>> mechanism.schedule(50, n=1536, k=2048, group=128, tile=(64, 128), grid=200)
         Scheduled(tile 64 x 128 on 200 CTAs: 600 direct tiles, 0 split)
     """
-    blocks = padded_blocks.padded_blocks if isinstance(padded_blocks, Aligned) else padded_blocks
+    if isinstance(padded_blocks, Aligned):
+        blocks, block_size_m = padded_blocks.padded_blocks, padded_blocks.block_size_m
+    else:
+        blocks, block_size_m = (
+            checks.whole("padded_blocks", padded_blocks, least=0),
+            8,
+        )  # any: tiles do not ask
+    chip = None if device is None else checks.device_of(device)
+    tile = None if tile is None else checks.tile_of(tile)
+    grid = None if grid is None else checks.grid_of(grid)
+    checks.gemm(n=n, k=k, group=group, block_size_m=block_size_m, tile=tile)
     if tile is None or grid is None:
-        if device is None or not isinstance(padded_blocks, Aligned):
+        if chip is None or not isinstance(padded_blocks, Aligned):
             raise ConfigurationError(
                 "expected tile and grid, or a device and an alignment, got neither pair whole"
             )
-        chosen = _launch(_device(device), padded_blocks, n=n, k=k, group=group, kernel=kernel)
-        tile = tile or (chosen.tile_k, chosen.tile_n)
-        grid = grid or chosen.grid
+        chosen = _launch(chip, padded_blocks, n=n, k=k, group=group, kernel=kernel)
+        tile = (chosen.tile_k, chosen.tile_n) if tile is None else tile
+        grid = chosen.grid if grid is None else grid
     found = Schedule(
         n=n, k=k, tile_k=tile[0], tile_n=tile[1], grid=grid, padded_blocks=blocks, group=group, kernel=kernel
     )
@@ -143,7 +156,8 @@ def simulate(  # noqa: PLR0913 - the layer's own operands
     Args:
         hidden: float16 (tokens, H).
         w13: (qweight, qzeros, scales) of gate and up, as AutoAWQ stores them, stacked over experts: int32
-            (E, H, 2I/8), int32 (E, H/group, 2I/8), float16 (E, H/group, 2I).
+            (E, H, 2I/8), int32 (E, H/group, 2I/8), float16 (E, H/group, 2I). A `qzeros` of None means
+            symmetric weights, zero point 8.
         w2: The same of down: int32 (E, I, H/8), int32 (E, I/group, H/8), float16 (E, I/group, H).
         topk_ids: Integers (tokens, top_k).
         topk_weights: float32 (tokens, top_k).
@@ -155,19 +169,27 @@ def simulate(  # noqa: PLR0913 - the layer's own operands
     Raises:
         KernelError: Sizes that do not fit together, or that do not take the Marlin path.
     """
-    chip = _device(device)
-    gate_up = Weights(qweight=w13[0], qzeros=w13[1], scales=w13[2])
-    down = Weights(qweight=w2[0], qzeros=w2[1], scales=w2[2])
-    used = aligned or align(topk_ids, experts=gate_up.experts, kernel=kernel)
+    chip = checks.device_of(device)
+    gate_up, down = checks.weights("w13", w13), checks.weights("w2", w2)
+    checks.layer_weights(gate_up, down)
+    ids = checks.routing(topk_ids)
+    checks.layer_inputs(hidden, topk_weights, ids, width=gate_up.k)
+    if aligned is None:
+        used = align(topk_ids, experts=gate_up.experts, kernel=kernel)
+    else:
+        used = checks.aligned_of(aligned)
+        checks.require_alignment_of(used, ids, experts=gate_up.experts, kernel=kernel)
+    if grid is not None:
+        grid = checks.grid_of(grid)
     launches = []
     for weights in (gate_up, down):
         launch = _launch(chip, used, n=weights.n, k=weights.k, group=weights.group, kernel=kernel)
         launches.append(launch if grid is None else configuration.forced(launch, grid, sms=chip.sms))
     run = moe_layer(
-        np.asarray(hidden),
+        hidden,
         gate_up,
         down,
-        np.asarray(topk_weights),
+        topk_weights,
         used.kernel_alignment,
         launch_w13=launches[0],
         launch_w2=launches[1],
@@ -208,6 +230,7 @@ def membership(aligned: Aligned) -> npt.NDArray[np.int32]:
         >>> np.flatnonzero(blocks == 10)
         array([4])
     """
+    aligned = checks.aligned_of(aligned)
     blocks = np.full(aligned.routes, -1, dtype=np.int32)
     slots = aligned.sorted_token_ids
     valid = np.flatnonzero(slots < aligned.routes)
@@ -260,11 +283,15 @@ def _alignments(left: Aligned, right: Aligned) -> AlignmentDifference:
 
 
 def _bits(left: Array, right: Array) -> BitDifference:
+    checks.comparable(left, right)
     flat = differing_bits(left, right)
     patterns = [
         np.ascontiguousarray(item).view(f"u{item.dtype.itemsize}").reshape(-1)[flat] for item in (left, right)
     ]
-    indices = np.stack(np.unravel_index(flat, left.shape), axis=1) if left.ndim else flat.reshape(-1, 0)
+    if left.ndim:
+        indices = np.stack(np.unravel_index(flat, left.shape), axis=1)
+    else:
+        indices = np.empty((len(flat), 0), dtype=np.intp)
     return BitDifference(
         indices=_fixed(indices), left=_fixed(patterns[0]), right=_fixed(patterns[1]), elements=left.size
     )
@@ -291,14 +318,6 @@ def _launch(device: Device, aligned: Aligned, *, n: int, k: int, group: int, ker
         routes=aligned.routes,
         kernel=kernel,
     )
-
-
-def _device(device: str | Device) -> Device:
-    if isinstance(device, Device):
-        return device
-    if device not in DEVICES:
-        raise ConfigurationError(f"device: expected one of {', '.join(DEVICES)}, or a Device, got {device}")
-    return DEVICES[device]
 
 
 def _fixed(array: Array) -> Array:

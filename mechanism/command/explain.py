@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from mechanism.command.writing import require_new, write
 from mechanism.explain.answer import Answer, Question, explain
 from mechanism.explain.config import read_config
 from mechanism.explain.document import document
@@ -181,14 +182,14 @@ def _write_plan(answer: Answer, path: Path) -> dict[str, Any]:
     """Step 6: the plan and its ledger, side by side."""
     # pydantic and the plan's rules are only needed here
     from mechanism.explain.experiment import experiment  # noqa: PLC0415
-    from mechanism.process import files  # noqa: PLC0415
 
     if path.suffix != ".yaml":
         raise ExplainError(f"--write-plan: expected a file that ends in .yaml, got {path}")
     ledger = path.with_name(f"{path.stem}-claims.yaml")  # a ledger is called what its file is
+    require_new("--write-plan", path, ledger)
     made = experiment(answer, name=path.stem, ledger=ledger.name)
-    files.write_once(ledger, made.ledger.encode())
-    files.write_once(path, made.plan.encode())
+    write("--write-plan", ledger, made.ledger.encode())
+    write("--write-plan", path, made.plan.encode())
     return {
         "plan": str(path),
         "ledger": str(ledger),

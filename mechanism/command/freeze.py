@@ -6,12 +6,12 @@ from pathlib import Path
 import click
 
 from ledger.lock import FixtureLock, Lock
+from mechanism.command.writing import write
 from mechanism.fixture.obtain import obtain, routing_of
 from mechanism.fixture.place import cache_root
 from mechanism.plan.deliver import refuse_static, refuse_undeliverable
 from mechanism.plan.document import LoadedLedger, LoadedPlan, load_ledger, load_plan, lock_path
 from mechanism.plan.freeze import lock_bytes, make_lock, read_lock
-from mechanism.process import files
 
 Progress = Callable[[int, int], None]
 
@@ -27,7 +27,7 @@ def freeze(plan: Path, *, progress: Progress) -> int:
     lock = make_lock(loaded, ledger, fixture, padded_blocks=blocks)
     path = lock_path(plan)
     before = _frozen_before(path)
-    files.replace(path, lock_bytes(lock))
+    write("lock", path, lock_bytes(lock))
     _say(path, lock, loaded, ledger, before)
     return 0
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
+from mechanism.command.writing import require_place, write
 from mechanism.errors import PlanError
 from mechanism.gpu.geometry_plan import geometry_plan
 from mechanism.kernel.devices import DEVICES, Device
-from mechanism.process import files
 
 
 def gpu_plan(gpu: str, *, out: Path, claims: Path | None) -> int:
@@ -15,9 +15,11 @@ def gpu_plan(gpu: str, *, out: Path, claims: Path | None) -> int:
     device = known(gpu)
     ledger = claims or out.with_name(f"{out.stem}-claims.yaml")
     named = ledger.stem if ledger.parent.name == "claims" else ledger.name
+    require_place("--out", out)
+    require_place("--claims", ledger)
     made = geometry_plan(device, name=out.stem, ledger=named)
-    files.replace(ledger, made.ledger.encode())
-    files.replace(out, made.plan.encode())
+    write("--claims", ledger, made.ledger.encode())
+    write("--out", out, made.plan.encode())
     i, j = made.choice.pair.blocks
     click.echo(f"plan:   {out}\nledger: {ledger}")
     click.echo(f"blocks {i} and {j} of expert {made.choice.pair.expert.expert}; freeze it, then run it")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from mechanism.command.writing import require_place
 from mechanism.errors import MechanismError
 
 
@@ -21,6 +22,7 @@ class PackageOptions:
 
 def package(options: PackageOptions) -> int:
     """Write the release and say what it is."""
+    require_place("--out", options.out)
     try:
         from mechanism.package.release import write_release  # noqa: PLC0415 - only this needs the extra
     except ImportError as fault:
@@ -38,6 +40,7 @@ def package(options: PackageOptions) -> int:
 
 def new_key(prefix: Path) -> int:
     """Make an Ed25519 pair."""
+    require_place("--out", prefix)
     try:
         from mechanism.package.keys import new_pair  # noqa: PLC0415 - likewise
     except ImportError as fault:

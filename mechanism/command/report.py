@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from mechanism.command.writing import write
 from mechanism.fixture.place import cache_root
-from mechanism.process import files
 from mechanism.report.errors import ReportError
 from mechanism.report.page import Verdicts, page
 from mechanism.report.source import Source, read_source
@@ -30,9 +30,14 @@ def report(options: ReportOptions) -> int:
     """Write OUT/index.html; always 0 if a page could be made, whatever the verdicts on it."""
     source = read_source(options.bundle)
     text = page(source, _verdicts(options, source), cache_root())
-    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise ReportError(
+            f"--out: {options.out} cannot be made: {fault.strerror or fault}; name another place"
+        ) from fault
     target = options.out / "index.html"
-    files.replace(target, text.encode())
+    write("--out", target, text.encode())
     click.echo(f"{target}")
     return 0
 

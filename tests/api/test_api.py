@@ -19,7 +19,7 @@ from mechanism.fixture import recipe
 from mechanism.fixture.routing import topk_ids, topk_weights
 from mechanism.kernel import alignment as aligning
 from mechanism.kernel.devices import Device
-from mechanism.kernel.errors import ConfigurationError, ShapeError
+from mechanism.kernel.errors import AlignmentError, ConfigurationError, KernelError, ShapeError
 from mechanism.plan import geometry
 from mechanism.plan.document import load_plan
 
@@ -202,6 +202,160 @@ def test_launches_that_are_not_known(call: Any, says: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         call()
     assert str(raised.value) == says
+
+
+IDS = np.stack([np.full(9, 70), np.arange(9)], axis=1)
+TILES = "(64, 128), (64, 256), (128, 64), (128, 128)"
+COUNTED: dict[str, Any] = {"n": 1536, "k": 2048, "group": 128, "tile": (64, 128), "grid": 246}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"experts": 0}, "experts: expected an integer of 1 or more, got 0"),
+        ({"experts": 72.0}, "experts: expected an integer of 1 or more, got 72.0"),
+        ({"experts": True}, "experts: expected an integer of 1 or more, got True"),
+        ({"block_size_m": 0}, "block_size_m: expected one of (8, 16, 32, 48, 64), got 0"),
+        ({"block_size_m": -8}, "block_size_m: expected one of (8, 16, 32, 48, 64), got -8"),
+        ({"block_size_m": 8.0}, "block_size_m: expected one of (8, 16, 32, 48, 64), got 8.0"),
+        ({"arrival": [0, 1]}, "arrival: expected integers (18,), got int64 (2,)"),
+        ({"arrival": 3}, "arrival: expected integers (18,), got int64 ()"),
+        ({"arrival": np.arange(18.0)}, "arrival: expected integers (18,), got float64 (18,)"),
+        (
+            {"topk_ids": [[1], [1, 2]]},
+            "topk_ids: expected integers (tokens, top_k), got rows of unequal lengths",
+        ),
+        (
+            {"topk_ids": np.zeros((0, 2), int)},
+            "topk_ids: expected integers (tokens, top_k), got int64 (0, 2)",
+        ),
+        (
+            {"kernel": "vllm==1"},
+            "kernel 'vllm==1': its arithmetic is not known; pin one of vllm==0.11.0, vllm==0.22.0, vllm==0.29.0",
+        ),
+    ],
+)
+def test_alignments_that_cannot_be_asked_for(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        mechanism.align(**{"topk_ids": IDS, "experts": 72, **options})
+    assert str(raised.value) == says
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        *(
+            (
+                {"group": group},
+                f"group: expected one of (-1, 32, 64, 128), got {group}; no kernel was compiled for another",
+            )
+            for group in (96, 0, -2, 2048, 128.0)
+        ),
+        ({"n": 0}, "n: expected an integer of 1 or more, got 0"),
+        ({"k": -2048}, "k: expected an integer of 1 or more, got -2048"),
+        ({"n": 1536.0}, "n: expected an integer of 1 or more, got 1536.0"),
+        (
+            {"n": 1600},
+            "tile_n must divide N: N=1600 leaves 64 over tile_n=128; use another",
+        ),
+        ({"padded_blocks": -1}, "padded_blocks: expected an integer of 0 or more, got -1"),
+        ({"padded_blocks": "50"}, "padded_blocks: expected an integer of 0 or more, got '50'"),
+        ({"grid": 0}, "grid: expected an integer in 1..2147483647, got 0"),
+        ({"grid": 1.5}, "grid: expected an integer in 1..2147483647, got 1.5"),
+        ({"tile": (32, 32)}, f"tile: expected (tile_k, tile_n), one of {TILES}, got (32, 32)"),
+        ({"tile": (64,)}, f"tile: expected (tile_k, tile_n), one of {TILES}, got (64,)"),
+        ({"tile": 64}, f"tile: expected (tile_k, tile_n), one of {TILES}, got 64"),
+    ],
+)
+def test_schedules_that_cannot_be_asked_for(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        mechanism.schedule(**{"padded_blocks": 50, **COUNTED, **options})
+    assert str(raised.value) == says
+
+
+@pytest.mark.parametrize("device", ["foo", 3, None, ["a100"]])
+def test_a_device_is_known_also_where_it_is_not_needed(device: Any) -> None:
+    told = "device: expected one of a100, a10, a40, rtx-3090, rtx-a6000, l4, l40s, rtx-4090, h100, h100-pcie, h200, b200,"
+    if device is None:
+        assert mechanism.schedule(50, **COUNTED, device=None).grid == 246
+        return
+    with pytest.raises(ConfigurationError) as raised:
+        mechanism.schedule(50, **COUNTED, device=device)
+    assert str(raised.value) == f"{told} rtx-5090, or a Device, got {device}"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda d: {"hidden": d["hidden"].astype(np.float32)},
+            "hidden: expected float16 (12, 512), got float32 (12, 512)",
+        ),
+        (lambda d: {"hidden": d["hidden"][0]}, "hidden: expected float16 (12, 512), got float16 (512,)"),
+        (lambda d: {"hidden": d["hidden"].tolist()}, "hidden: expected float16 (12, 512), got list"),
+        (
+            lambda d: {"topk_weights": d["topk_weights"].astype(np.float64)},
+            "topk_weights: expected float32 (12, 4), got float64 (12, 4)",
+        ),
+        (
+            lambda d: {"topk_weights": d["topk_weights"].ravel()},
+            "topk_weights: expected float32 (12, 4), got float32 (48,)",
+        ),
+        (lambda d: {"w13": d["w13"][:2]}, "w13: expected (qweight, qzeros, scales), got 2 parts"),
+        (lambda _: {"w2": None}, "w2: expected (qweight, qzeros, scales), got NoneType"),
+        (
+            lambda d: {"w13": (d["w13"][0].tolist(), *d["w13"][1:])},
+            "w13 qweight: expected a numpy array, got list",
+        ),
+        (
+            lambda d: {"w13": (d["w13"][0].view(np.uint32), *d["w13"][1:])},
+            "w13 qweight: expected int32 (E, K, N/8), got uint32 (72, 512, 48)",
+        ),
+        (
+            lambda d: {"w13": d["w2"], "w2": d["w13"]},
+            "w13 and w2: expected (E, H, 2 I) and (E, I, H), got (72, 192, 512) and (72, 512, 384)",
+        ),
+        (lambda _: {"grid": -3}, "grid: expected an integer in 1..2147483647, got -3"),
+        (lambda _: {"aligned": "x"}, "aligned: expected what mechanism.align gives, got str"),
+        (
+            lambda d: {"aligned": mechanism.align(d["topk_ids"][:6], experts=72)},
+            "aligned: not an alignment of topk_ids: routes: expected 48, got 24",
+        ),
+    ],
+)
+def test_layers_that_cannot_be_simulated(layer: dict[str, Any], change: Any, says: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        mechanism.simulate(**{**layer, "device": TOY, **change(layer)})
+    assert str(raised.value).startswith(says)
+    assert str(raised.value) == says or "; " in str(raised.value)
+
+
+def test_an_alignment_of_another_routing_is_not_used(layer: dict[str, Any]) -> None:
+    """Same sizes, other experts: its bits would be those of no routing at all."""
+    other = mechanism.align((layer["topk_ids"] + 1) % 72, experts=72)
+    with pytest.raises(AlignmentError, match=r"^aligned: not an alignment of topk_ids: "):
+        mechanism.simulate(**layer, device=TOY, aligned=other)
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "object", "U1"])
+def test_arrays_without_plain_bits_are_not_compared(dtype: str) -> None:
+    array = np.zeros(1, dtype=dtype)
+    with pytest.raises(ShapeError) as raised:
+        mechanism.compare(array, array)
+    got = np.dtype(dtype)
+    assert str(raised.value) == f"compare: expected arrays of integers, booleans or floats, got {got}"
+
+
+def test_arrays_without_dimensions_are_compared() -> None:
+    assert repr(mechanism.compare(np.array(1.0, np.float16), np.array(2.0, np.float16))) == (
+        "BitDifference(1 of 1 elements, the first at (): 0x3C00 against 0x4000)"
+    )
+
+
+def test_membership_is_of_an_alignment() -> None:
+    with pytest.raises(ShapeError) as raised:
+        mechanism.membership([1, 2])  # type: ignore[arg-type]
+    assert str(raised.value) == "aligned: expected what mechanism.align gives, got list"
 
 
 def test_equal_means_equal_bits() -> None:

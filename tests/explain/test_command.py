@@ -214,7 +214,16 @@ def test_a_written_plan_can_be_frozen_and_is_not_written_twice(checkpoint: Path)
     assert set(found["plan"]["block_boundary"]) | set(found["plan"]["within_block"]) <= set(held)
     again = run(*args, "--write-plan", str(plan))
     assert again.exit_code == 4
-    assert again.stderr.endswith("mine-claims.yaml: File exists; nothing recorded was changed\n")
+    assert again.stderr == (
+        f"mechanism: refused: --write-plan: expected no file at {plan}, got one; remove it, or name another\n"
+    )
+    plan.unlink()
+    left = run(*args, "--write-plan", str(plan))
+    assert left.stderr == (
+        f"mechanism: refused: --write-plan: expected no file at {checkpoint / 'mine-claims.yaml'}, got one;"
+        " remove it, or name another\n"
+    )
+    assert not plan.exists()
 
 
 @pytest.mark.slow

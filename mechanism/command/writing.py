@@ -1,0 +1,33 @@
+"""Files that a command line asks for: refused before any work without a place for them, written whole."""
+
+from pathlib import Path
+
+from mechanism.errors import MechanismError
+from mechanism.process import files
+
+
+def require_place(option: str, path: Path) -> None:
+    """Raise MechanismError, naming the option, unless the file's folder is there."""
+    if not path.parent.is_dir():
+        raise MechanismError(
+            f"{option}: expected a file in a folder that exists, got {path}; make {path.parent} first"
+        )
+
+
+def require_new(option: str, *paths: Path) -> None:
+    """Raise MechanismError unless there is a place for each file, and none of them yet."""
+    for path in paths:
+        require_place(option, path)
+        if path.exists() or path.is_symlink():
+            raise MechanismError(f"{option}: expected no file at {path}, got one; remove it, or name another")
+
+
+def write(option: str, path: Path, data: bytes) -> None:
+    """Write a file whole, in place of what was there. Raises MechanismError, which names that very file."""
+    require_place(option, path)
+    try:
+        files.replace(path, data)
+    except OSError as fault:
+        raise MechanismError(
+            f"{option}: {path} cannot be written: {fault.strerror or fault}; name another place"
+        ) from fault

@@ -1,0 +1,74 @@
+"""Files asked for on the command line: without a place for them nothing is done, and the message names that file."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mechanism.__main__ import cli
+from mechanism.command import writing
+from mechanism.errors import MechanismError
+
+ROOT = Path(__file__).parents[2]
+QUICK = str(ROOT / "plans" / "quick.yaml")
+EXPLAIN = ["explain", "--model", "qwen3-coder-30b-a3b", "--gpu", "rtx-3090", "--tokens", "64"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "option", "name"),
+    [
+        (["schedule", QUICK], "--svg", "x.svg"),
+        (EXPLAIN, "--write-plan", "x.yaml"),
+        (["gpu", "plan", "--gpu", "h200"], "--out", "x.yaml"),
+        (["package", str(ROOT / "runs" / "route-block")], "--out", "x.zip"),
+        (["key", "new"], "--out", "x"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_folder_that_is_not_there(argv: list[str], option: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "none" / name
+    done = CliRunner().invoke(cli, [*argv, option, str(path)])
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert done.stderr == (
+        f"mechanism: refused: {option}: expected a file in a folder that exists, got {path}; make {path.parent} first\n"
+    )
+
+
+def test_claims_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """Neither file is written: a plan without its ledger is none."""
+    out, claims = tmp_path / "x.yaml", tmp_path / "none" / "x.yaml"
+    done = CliRunner().invoke(
+        cli, ["gpu", "plan", "--gpu", "h200", "--out", str(out), "--claims", str(claims)]
+    )
+    assert done.stderr == (
+        f"mechanism: refused: --claims: expected a file in a folder that exists, got {claims};"
+        f" make {claims.parent} first\n"
+    )
+    assert not out.exists()
+
+
+def test_a_place_that_takes_no_files_is_named_and_no_file_beside_it() -> None:
+    """A name too long for the file system, also for root; the file beside has a longer one, and is nobody's matter."""
+    path = Path(f"/tmp/{'x' * 250}.svg")
+    with pytest.raises(MechanismError) as refused:
+        writing.write("--svg", path, b"")
+    assert str(refused.value) == f"--svg: {path} cannot be written: File name too long; name another place"
+
+
+def test_a_report_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "page"
+    done = subprocess.run(
+        [sys.executable, "-m", "mechanism", "report", str(ROOT / "runs" / "route-block"), "--out", str(out)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MECHANISM_CACHE": str(tmp_path / "cache")},
+    )
+    assert done.returncode == 4
+    assert done.stderr == (
+        f"mechanism: refused: --out: {out} cannot be made: Not a directory; name another place\n"
+    )
