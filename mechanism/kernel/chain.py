@@ -61,7 +61,7 @@ def _small_buffers() -> Iterator[None]:
         np.setbufsize(before)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Expert:
     """One expert's rows, and where its share of a chain's arrays is: views that broadcast over them."""
 
