@@ -69,7 +69,18 @@ def _as_json(value: Any) -> bytes:
 
 def explain(error: ValidationError, data: Any) -> list[tuple[Path, str]]:
     """Pydantic's errors as (path in the document, message in our words)."""
-    return [(_real_path(item["loc"], data), _message(item)) for item in error.errors(include_url=False)]
+    items = error.errors(include_url=False)
+    return [(_real_path(item["loc"], data), _message(item)) for item in items if not _is_echo(item)]
+
+
+def _is_echo(item: Any) -> bool:
+    """Whether a list or mapping is called too short only because what is in it has faults of its own."""
+    value = item["input"]
+    return (
+        item["type"] == "too_short"
+        and isinstance(value, list | dict)
+        and len(value) >= item["ctx"]["min_length"]
+    )
 
 
 def _real_path(loc: tuple[str | int, ...], data: Any) -> Path:

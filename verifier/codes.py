@@ -26,7 +26,7 @@ class Code:
 
 #: Family, verdict and level of each code, then its sentence. Blank level: `records`.
 _TABLE = """
-V100 missing    . there is no bundle here: no folder, or an empty one
+V100 missing    . there is no bundle here: nothing, an empty folder, or a file that is no archive
 V101 malformed  . a file is not the bytes that the manifest lists
 V102 missing    . a file that the manifest lists is not there
 V103 malformed  . a file is there that the manifest does not list
@@ -38,6 +38,7 @@ V108 malformed  . the counts in bundle.json are not those of the manifest
 V109 malformed  . a path has no place in a bundle
 V110 malformed  . a file, a line or the number of files is larger than a verifier reads
 V111 malformed  . a content-addressed file does not have the digest that its name says
+V112 missing    . this is a run that is not finished: it has no summary of its files yet
 V120 malformed  . an archive or a release holds what has no place in it, or cannot be read to its end
 V121 malformed  . a release's bag does not list exactly its files, each with its sha256
 V122 malformed  . a release's statement is not about its bundle

@@ -1,5 +1,7 @@
 """What is given to be verified, opened: a folder, a .zip, a .tar.gz; nothing of it is followed or run."""
 
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +17,15 @@ class NothingHereError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """A bundle's evidence, what is wrong with the archive around it, and who signed that, in words."""
+    """A bundle's evidence, what is wrong with the archive around it, and who signed that, in words.
+
+    `place`: the folder, if it lies in one, as the caller named it.
+    """
 
     evidence: Evidence
     findings: tuple[Found, ...]
     signature: str
+    place: str | None = None
 
 
 @contextmanager
@@ -28,6 +34,8 @@ def opened(path: Path, *, key: bytes | None) -> Iterator[Given]:
 
     Raises NothingHereError if there is no bundle, ValueError if `key` is no Ed25519 public key.
     """
+    if (instead := _neither(path)) is not None:
+        raise NothingHereError(instead)
     if _is_archive(path):
         from verifier.release import open_release  # noqa: PLC0415 - a folder needs no archives
 
@@ -47,7 +55,33 @@ def opened(path: Path, *, key: bytes | None) -> Iterator[Given]:
     unsigned = Found(
         code="V123", file=".", expected="a signed release", got="a folder, which bears no signature"
     )
-    yield Given(evidence=evidence, findings=() if key is None else (unsigned,), signature="unsigned")
+    yield Given(
+        evidence=evidence,
+        findings=() if key is None else (unsigned,),
+        signature="unsigned",
+        place=plain(str(path)),
+    )
+
+
+def _neither(path: Path) -> str | None:
+    """What lies at a path where no folder and no archive does, in words; None if one of them does."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return "a link that leads nowhere" if path.is_symlink() else "nothing at this path"
+    except NotADirectoryError:
+        return "nothing at this path: a part of it is no folder"
+    except (OSError, ValueError) as fault:
+        return plain(f"a path that cannot be looked at: {getattr(fault, 'strerror', None) or fault}")
+    return None if stat.S_ISDIR(status.st_mode) or _is_archive(path) else _no_archive(status)
+
+
+def _no_archive(status: os.stat_result) -> str:
+    if not stat.S_ISREG(status.st_mode):
+        return "a FIFO, a device or a socket"
+    if status.st_size == 0:
+        return "an empty file"
+    return f"a file of {status.st_size} bytes that is neither a .zip nor a .tar.gz"
 
 
 def _is_archive(path: Path) -> bool:

@@ -41,7 +41,9 @@ def _head(report: Report) -> Iterator[str]:
         yield "evidence: SIMULATED - recomputed arithmetic of the kernel on a CPU; no GPU took part"
     elif report.evidence is not None:
         yield f"evidence: {report.evidence}, engine {report.engine}"
-    if report.plan.sha256 is not None:
+    if report.plan.sha256 is not None and any(item.code == "V301" for item in report.findings):
+        yield f"plan: {report.plan.sha256} (not the one that was expected)"
+    elif report.plan.sha256 is not None:
         yield f"plan: {report.plan.sha256} ({report.plan.identity})"
         if report.plan.identity == "self-declared":
             yield "      The bundle itself says which plan it ran: anchor it with --expect-plan or --plan."

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ledger.bundle import ATTEMPTS, MANIFEST, SUMMARY
 from ledger.claim import Level
 from ledger.verdict import EXIT_CODES, CheckResult, ClaimVerdict, Finding, PlanIdentity, Report, Verdict
 from verifier.assess import Assessment, assess, judge_all
@@ -13,6 +14,7 @@ from verifier.codes import CODES
 from verifier.evidence import Evidence
 from verifier.found import Found, plain
 from verifier.judge import LEVELS, Judged, mutation_found, sunk_by, worst
+from verifier.layout import kind_of
 from verifier.library import Library
 from verifier.opening import Given, NothingHereError, opened
 from verifier.trials import MutationTrials
@@ -21,6 +23,8 @@ from verifier.unchecked import unchecked
 if TYPE_CHECKING:
     from verifier.reexecute import Reexecuted
 
+#: What lies in a folder only while a runner works in it.
+_OF_A_RUNNER = frozenset({"staging", "runner.lock"})
 #: What the report calls its word on who signed, and that word where a key decided it (`verifier.stated`).
 SIGNATURE, SIGNED = "signature", "signed by the key given"
 
@@ -48,7 +52,9 @@ def check(path: Path, *, level: Level, anchor: str | None, key: bytes | None = N
         with opened(path, key=key) as given:
             return check_evidence(given.evidence, level=level, anchor=anchor, around=given)
     except NothingHereError as fault:
-        return _no_bundle(level, str(fault))
+        wanted = "a bundle: a folder, a .zip or a .tar.gz"
+        item = Found(code="V100", file=".", expected=wanted, got=str(fault))
+        return _nothing_to_check(level, (item,))
 
 
 def check_evidence(
@@ -60,6 +66,10 @@ def check_evidence(
     around: Given | None = None,
 ) -> Checked:
     """Verify a bundle wherever it lies. `library`: what was parsed before, for bundles that share files."""
+    if around is not None and not evidence.entries:
+        return _nothing_to_check(level, around.findings)
+    if (unfinished := _unfinished(evidence, around)) is not None:
+        return _nothing_to_check(level, (unfinished,))
     library = Library() if library is None else library
     base = assess(evidence, library, level=level, anchor=anchor)
     if around is not None:
@@ -242,23 +252,42 @@ def _sinks(base: Assessment, found: Sequence[Found]) -> dict[Finding, tuple[str,
     }
 
 
-def _no_bundle(level: Level, got: str) -> Checked:
-    item = Found(code="V100", file=".", expected="a folder or an archive that holds a bundle", got=got)
+def _unfinished(evidence: Evidence, around: Given | None) -> Found | None:
+    """V112: a folder in which a run began: plan and log are there, the summary that ends it is not.
+
+    It is no bundle yet, so that nothing in it is right or wrong as one. bundle.json is written last.
+    """
+    there = evidence.entries
+    begun = SUMMARY not in there and {"plan.lock", ATTEMPTS} <= there.keys()
+    if not begun or (MANIFEST in there and not there.keys() & _OF_A_RUNNER):
+        return None
+    records = sum(kind_of(path) == "record" for path in there)
+    where = around.place if around is not None and around.place else "DIR"
+    wanted = f"a finished bundle; complete it with mechanism run PLAN --out {where} --resume"
+    return Found(code="V112", file=".", expected=wanted, got=f"an unfinished run; records so far: {records}")
+
+
+def _nothing_to_check(level: Level, found: Sequence[Found]) -> Checked:
+    codes = tuple(dict.fromkeys(item.code for item in found))
+    counts = Counter(item.code for item in found)
     report = Report(
         schema_version=1,
-        verdict="missing",
+        verdict=worst([CODES[code].verdict for code in codes]),
         engine=None,
         evidence=None,
         level=level,
         plan=PlanIdentity(sha256=None, identity="self-declared"),
         claims=(),
         non_claims=(),
-        findings=(item.finding(),),
-        checked=(CheckResult(name="V100", says=CODES["V100"].says, findings=1, reason=None),),
+        findings=tuple(item.finding() for item in found),
+        checked=tuple(
+            CheckResult(name=code, says=CODES[code].says, findings=counts[code], reason=None)
+            for code in codes
+        ),
         not_checked=tuple(
             CheckResult(name=code.code, says=code.says, findings=0, reason="there is no bundle")
             for code in CODES.values()
-            if code.code != "V100"
+            if code.code not in codes
         ),
     )
-    return Checked(report=report, sinks={item.finding(): ()})
+    return Checked(report=report, sinks={item.finding(): () for item in found})

@@ -38,6 +38,19 @@ def empty_folder(_parts: Parts) -> Files:
 
 
 @case(
+    "a-run-is-not-finished",
+    "What a runner leaves that was stopped: no manifest and no summary yet. It is missing, not malformed, whatever"
+    " lies in it, and the report says how to go on.",
+    ("V112", "."),
+)
+def a_run_is_not_finished(parts: Parts) -> Files:
+    files = forge.seal(parts)
+    for path in ("bundle.json", "files.jsonl", *CROSS):
+        del files[path]
+    return {**files, "runner.lock": b"", "staging/1/request.json": b"{}"}
+
+
+@case(
     "all-but-one-record-deleted",
     "E2: all records but one are gone, manifest and log made to fit. Each missing process is named; never that all"
     " that are here agree.",

@@ -70,6 +70,31 @@ mutations:
 """
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("kind: structural", "kind: guess"),
+            "x.yaml:8: claims[0].kind: expected 'causal' or 'structural', got 'guess'",
+        ),
+        (
+            ("{kind: separate-cohorts}", "{kind: rejects, mutations: []}"),
+            "x.yaml:13: claims[0].outcome[0].mutations: expected 1 or more items, got 0",
+        ),
+        (("non_claims: [all else]", "non_claims: [3]"), "x.yaml:16: non_claims[0]: expected text, got 3"),
+    ],
+    ids=["a fault in the only item", "no item", "a fault in the only word"],
+)
+def test_a_list_is_not_called_too_short_for_the_fault_of_an_item(
+    change: tuple[str, str], message: str
+) -> None:
+    """Pydantic counts the items that it accepted."""
+    text = CLAIM.replace("kind: causal", "kind: structural").replace(*change)
+    with pytest.raises(FaultsError) as caught:
+        read_yaml(Ledger, strict_yaml.load(text.encode(), name="x.yaml"), name="x.yaml")
+    assert str(caught.value) == message
+
+
 def test_an_arm_is_not_compared_with_itself() -> None:
     same = "kind: equal, left: {cell: a, history: H0}, right: {cell: a, history: H0}, surfaces: [w13]"
     text = CLAIM.replace("kind: causal", "kind: structural").replace("kind: separate-cohorts", same)

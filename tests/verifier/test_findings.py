@@ -8,7 +8,7 @@ from tests.verifier.forge import Files, Parts
 from verifier.codes import CODES
 
 #: Codes that no edit of files can trip alone; each has a test of its own.
-ELSEWHERE = {"V100", "V104", "V901", "V902", "V903", "V904", "V905", "V999"}
+ELSEWHERE = {"V100", "V104", "V112", "V901", "V902", "V903", "V904", "V905", "V999"}
 ELSEWHERE |= {code for code in CODES if code.startswith(("V12", "V85"))}  # releases, re-execution
 
 

@@ -2,13 +2,17 @@
 
 import io
 import json
+import os
+import shutil
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from ledger.canonical import sha256
 from ledger.verdict import CheckResult
 from mechanism.package.keys import new_pair
 from mechanism.package.release import write_release
@@ -16,6 +20,7 @@ from tests.verifier import forge
 from tests.verifier.forge import Files
 from verifier import reexecute as again
 from verifier.__main__ import cli
+from verifier.codes import CODES
 from verifier.found import Found
 from verifier.report import check
 
@@ -93,6 +98,71 @@ def test_a_folder_needs_no_key_to_be_looked_at(tmp_path: Path) -> None:
         assert quick(tmp_path / name).return_value == 3
     empty = zipped({}, tmp_path / "empty.zip")
     assert quick(empty).return_value == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "got"),
+    [
+        (lambda _path: None, "nothing at this path"),
+        (lambda path: path.write_bytes(b""), "an empty file"),
+        (lambda path: path.write_bytes(b"hello\n"), "a file of 6 bytes that is neither a .zip nor a .tar.gz"),
+        (os.mkfifo, "a FIFO, a device or a socket"),
+        (lambda path: path.symlink_to("nowhere"), "a link that leads nowhere"),
+        (Path.mkdir, "an empty folder"),
+        (lambda path: zipped({}, path), "an empty archive"),
+    ],
+)
+def test_what_lies_there_instead_is_said(make: Callable[[Path], object], got: str, tmp_path: Path) -> None:
+    make(tmp_path / "bundle.zip")
+    finding = check(tmp_path / "bundle.zip", level="records", anchor=None).report.findings
+    assert [(item.code, item.expected, item.got) for item in finding] == [
+        ("V100", "a bundle: a folder, a .zip or a .tar.gz", got)
+    ]
+
+
+@pytest.mark.parametrize("also", [(), ("files.jsonl",)], ids=["stopped", "killed while it was finished"])
+def test_a_run_that_is_not_finished_is_no_bad_bundle(
+    also: tuple[str, ...], good_folder: Path, tmp_path: Path
+) -> None:
+    """As a runner leaves it: with its own files, and without the summary that it writes last."""
+    folder = tmp_path / "run"
+    shutil.copytree(good_folder, folder)
+    for name in {"bundle.json", "files.jsonl", "records/transfer.canonical.H0.1.json"} - {*also}:
+        (folder / name).unlink()
+    (folder / "staging" / "7").mkdir(parents=True)
+    (folder / "runner.lock").touch()
+    done = quick(folder)
+    assert done.return_value == 3
+    assert done.output == (
+        f"""verdict: MISSING   (level records)
+
+Findings: 1
+  V112 .
+       this is a run that is not finished: it has no summary of its files yet
+       expected a finished bundle; complete it with mechanism run PLAN --out
+         {folder} --resume
+       got an unfinished run; records so far: 69
+
+Checked: 1 checks and mutations, 1 of them with findings
+Not checked: {len(CODES) - 1}; --verbose lists them, with the reasons
+"""
+    )
+
+
+def test_a_finished_bundle_without_its_summary_is_looked_at(good_folder: Path, tmp_path: Path) -> None:
+    """No runner is at work in it: what is gone is named, and the rest is checked all the same."""
+    folder = tmp_path / "bundle"
+    shutil.copytree(good_folder, folder)
+    (folder / "bundle.json").unlink()
+    report = check(folder, level="records", anchor=None).report
+    assert [(item.code, item.where) for item in report.findings] == [("V201", "bundle.json")]
+
+
+def test_a_plan_that_does_not_fit_is_not_called_self_declared(good_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_bytes(b"another")
+    lines = quick(good_folder, "--plan", tmp_path / "mine.yaml").output.splitlines()
+    digest = sha256((good_folder / "plan.yaml").read_bytes())
+    assert lines[2:4] == [f"plan: {digest} (not the one that was expected)", "signature: unsigned"]
 
 
 def found_again(*items: Found, notes: tuple[CheckResult, ...] = ()) -> again.Reexecuted:
