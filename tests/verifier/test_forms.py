@@ -46,6 +46,65 @@ def test_junit(bad: Path) -> None:
     assert cases[-1].get("name") == 'V109 <"&>'
 
 
+def closed(required: list[str], **properties: Any) -> dict[str, Any]:
+    """An object as SARIF has them: these keys, some of them required, no others."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": required,
+        "properties": properties,
+    }
+
+
+TEXT = {"type": "string"}
+#: What the 2.1.0 schema says of the parts that are written here; it lets no object have other keys than its own.
+MESSAGE = closed(["text"], text={**TEXT, "minLength": 1})
+ARTIFACT = closed(["uri"], uri={**TEXT, "format": "uri-reference", "pattern": "^[A-Za-z0-9._~%/-]+$"})
+LOCATION = closed(
+    ["physicalLocation"], physicalLocation=closed(["artifactLocation"], artifactLocation=ARTIFACT)
+)
+RULE = closed(["id"], id={**TEXT, "pattern": "^V[0-9]{3}$"}, shortDescription=MESSAGE)
+RESULT = closed(
+    ["message"],
+    ruleId=TEXT,
+    ruleIndex={"type": "integer", "minimum": -1},
+    level={"enum": ["none", "note", "warning", "error"]},
+    message=MESSAGE,
+    locations={"type": "array", "items": LOCATION},
+)
+DRIVER = closed(["name"], name=TEXT, rules={"type": "array", "uniqueItems": True, "items": RULE})
+RUN = closed(
+    ["tool"],
+    tool=closed(["driver"], driver=DRIVER),
+    results={"type": "array", "items": RESULT},
+    properties={"type": "object"},
+)
+SARIF = closed(
+    ["version", "runs"],
+    **{
+        "$schema": {
+            "const": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
+        }
+    },
+    version={"const": "2.1.0"},
+    runs={"type": "array", "items": RUN},
+)
+
+
+@pytest.mark.parametrize("bundle", ["good", "bad", "nothing", "gone"])
+def test_sarif_has_the_parts_that_its_schema_wants(bundle: str, bad: Path, tmp_path: Path) -> None:
+    """And a rule for every result."""
+    folder = {"good": SMALL, "bad": bad, "nothing": tmp_path, "gone": tmp_path / "gone"}[bundle]
+    log = json.loads(said(folder, "sarif"))
+    jsonschema.validate(log, SARIF)
+    (run,) = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert [rules[item["ruleIndex"]]["id"] for item in run["results"]] == [
+        r["ruleId"] for r in run["results"]
+    ]
+    assert bool(run["results"]) == (bundle != "good")
+
+
 def test_sarif(bad: Path) -> None:
     """Version, rules and results as 2.1.0 wants them."""
     log: dict[str, Any] = json.loads(said(bad, "sarif"))
