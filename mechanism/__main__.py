@@ -3,9 +3,9 @@
 # Commands import what they need when they are called: --help must not wait for numpy.
 # ruff: noqa: PLC0415
 
+import os
 import sys
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ PLAN = click.argument("plan", type=click.Path(path_type=Path))
 
 
 @click.group(epilog=TABLE, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(version("marlin-mechanism"), "--version", "-V", prog_name="mechanism")
+@click.version_option(None, "--version", "-V", package_name="marlin-mechanism", prog_name="mechanism")
 def cli() -> None:
     """Frozen-plan experiments on the packed-AWQ Marlin MoE kernel.
 
@@ -59,10 +59,16 @@ def run(plan: Path, out: Path | None, jobs: int | None, form: str, *, resume: bo
     Ends with the verifier's exit code, or with 5 if the bundle could not be completed. Progress goes to
     stderr; with --format json, stdout is one object.
     """
-    from mechanism.command.run import RunOptions
-    from mechanism.command.run import run as command
+    from mechanism.command.verdict import verifier
 
-    return command(RunOptions(plan=plan, out=out, jobs=jobs, resume=resume, as_json=form == "json"))
+    as_json = form == "json"
+    with verifier(plan, out, resume=resume, as_json=as_json) as started:
+        from mechanism.command.run import RunOptions
+        from mechanism.command.run import run as command
+
+        return command(
+            RunOptions(plan=plan, out=out, jobs=jobs, resume=resume, as_json=as_json), verifier=started
+        )
 
 
 @cli.command()
@@ -374,6 +380,8 @@ cli.add_command(gpu)
 
 def main() -> Any:
     """Entry point. Usage errors end with 4, since 2 is a verdict on evidence."""
+    # nobody's plugin may see or change what is validated here; looking for some costs a tenth of a second
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     try:
         return cli.main(standalone_mode=False)
     except click.exceptions.Exit as exit_:

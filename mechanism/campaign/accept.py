@@ -9,7 +9,6 @@ software is the cohort's, and it was held as the cohort was.
 
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,12 @@ from mechanism.campaign.interrupt import STOPPING
 from mechanism.process.launch import Launch, Outcome
 from mechanism.process.request import BUILD, REQUEST, CellRequest
 from mechanism.process.symbols import Symbols
+from mechanism.values import frozen
 
 PATH_MAX = 4096  # bytes, limits.h
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Refused:
     """An attempt without a valid record.
 
@@ -39,7 +39,7 @@ class Refused:
     foreign: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Cohort:
     """What all processes of a bundle share: its build.json, and how they were held. None before the first."""
 
@@ -47,7 +47,7 @@ class Cohort:
     containment: Containment | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Accepted:
     """A valid replicate: its record, the bytes of it and of the cohort's build.json, the files to promote."""
 

@@ -1,6 +1,5 @@
 """From a locked cell to what its process is asked: the request, and the alignment it will read."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,10 @@ from mechanism.process import files
 from mechanism.process.containment import JIT_CACHE, Containment, Kind, containment, limits_of
 from mechanism.process.request import CellRequest
 from mechanism.process.symbols import Symbols
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Asking:
     """What all cells of a campaign have in common.
 

@@ -5,8 +5,8 @@ A crash can only cut the last line short: what is whole is kept, what was torn i
 """
 
 import errno
+import functools
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -15,12 +15,12 @@ from ledger.bundle import Attempt, AttemptEnded, AttemptStarted, LogResumed
 from ledger.canonical import NO_DIGEST, CanonicalError, canonical, parse_canonical, sha256
 from mechanism.errors import CampaignError
 from mechanism.process import files
+from mechanism.values import frozen
 
-_LINE: TypeAdapter[Attempt] = TypeAdapter(Attempt)
 _TORN_KEPT = 40_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Log:
     """A log as read. `whole`: the bytes of its whole lines; `torn`: what follows them."""
 
@@ -60,7 +60,7 @@ def read_log(data: bytes, *, name: str) -> Log:
         line = data[position:end]
         try:
             parse_canonical(line)
-            event = _LINE.validate_json(line)
+            event = _line().validate_json(line)
         except (CanonicalError, ValidationError) as fault:
             if end + 1 == len(data):
                 break  # a tail that never reached the disk may read as anything
@@ -71,6 +71,11 @@ def read_log(data: bytes, *, name: str) -> Log:
         last = sha256(line)
         position = end + 1
     return Log(events=tuple(events), whole=data[:position], torn=data[position:])
+
+
+@functools.cache
+def _line() -> TypeAdapter[Attempt]:
+    return TypeAdapter(Attempt)
 
 
 def _broken(name: str, line: int, why: str) -> CampaignError:

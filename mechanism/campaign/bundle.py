@@ -9,7 +9,6 @@ import errno
 import hashlib
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.bundle import ATTEMPTS, DOCUMENTS, MANIFEST, SUMMARY, BundleFile, Counts, ManifestLine
@@ -19,6 +18,7 @@ from mechanism.campaign.folder_lock import LOCK, holder
 from mechanism.errors import CampaignError
 from mechanism.process import files
 from mechanism.process.request import BUILD
+from mechanism.values import frozen
 
 STAGING = "staging"
 FOLDERS = ("alignments", "objects", "records")
@@ -41,6 +41,11 @@ def create(folder: Path) -> None:
             " go on with it by --resume, or choose another by --out"
         ) from None
     files.sync_folder(folder.parent)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder that was made and furnished, and in which no process was started."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def require_resumable(folder: Path, documents: Mapping[str, bytes]) -> None:
@@ -83,7 +88,7 @@ def is_complete(folder: Path) -> bool:
     return (folder / SUMMARY).exists()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Staged:
     """What one process left in its staging folder, checked: the record last of all.
 

@@ -1,12 +1,12 @@
 """What a campaign tells its observer while it works: frozen events; showing them is somebody else's."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ledger.bundle import Outcome
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Progress:
     """Where a campaign stands, in cells. `left_s`: seconds, estimated; None before the first cell ended."""
 
@@ -17,7 +17,7 @@ class Progress:
     left_s: float | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class CampaignStarted:
     """Before the first process. `notes`: what resuming found, for people."""
 
@@ -25,7 +25,7 @@ class CampaignStarted:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class CellStarted:
     """A cold process is about to start."""
 
@@ -34,7 +34,7 @@ class CellStarted:
     progress: Progress
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class CellEnded:
     """A cold process ended, and this is in the log."""
 
@@ -45,7 +45,7 @@ class CellEnded:
     progress: Progress
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class CampaignFinished:
     """The bundle is complete. `notes`: what finishing it did beside, for people."""
 

@@ -25,15 +25,17 @@ def choose(request: RunRequest, folder: Path, recorded: Recorded | None) -> Kind
     wanted = request.containment or (None if recorded is None else recorded.by)
     if request.plan.engine == "vllm":
         (folder / STAGING / JIT_CACHE).mkdir(exist_ok=True)
+    kinds = (wanted,) if wanted else kinds_for(request.plan.engine)
     said = ""
-    for kind in (wanted,) if wanted else kinds_for(request.plan.engine):
+    for kind in kinds:
         said = _try(kind, request, folder)
         if not said:
             if kind == "modes":
                 _protect(request.fixture_folder)
             return kind
     raise CampaignError(
-        f"containment: expected cells held by {wanted}, got a system that does not let them be: {said}"
+        f"containment: expected cells held by {' or '.join(kinds)}, got a system that does not let them be:"
+        f" {said}"
     )
 
 

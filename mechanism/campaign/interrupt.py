@@ -28,9 +28,9 @@ class Interrupt:
                 pass
 
     def handle(self, number: int, _frame: object) -> None:
-        """The signal handler. The second signal does not wait for the first one's order."""
+        """The signal handler. The second signal does not wait for the first one's order; it names itself."""
         if self.signal is not None:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
         self.signal = number
 
 

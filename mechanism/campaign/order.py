@@ -2,11 +2,11 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from ledger.lock import LockedCell
 from ledger.record import record_path
 from mechanism.errors import CampaignError
+from mechanism.values import frozen
 
 
 def path_of(cell: LockedCell) -> str:
@@ -36,7 +36,7 @@ def donors(cells: Iterable[LockedCell]) -> Mapping[str, str]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Held:
     """A cell that needs the alignment of `donor`. `waits`: it is being made; otherwise it ended without."""
 

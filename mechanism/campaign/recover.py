@@ -5,7 +5,6 @@ missing for it, never the other way round.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.bundle import AttemptEnded, AttemptStarted
@@ -15,9 +14,10 @@ from ledger.model import read_json
 from ledger.record import Containment, Record, record_path
 from mechanism.campaign.attempts import Log
 from mechanism.errors import CampaignError
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Recovered:
     """What a log and its records give.
 

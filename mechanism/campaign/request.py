@@ -1,7 +1,6 @@
 """A campaign as asked for, and how it ended."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.lock import Lock
@@ -10,11 +9,12 @@ from mechanism.campaign import bundle
 from mechanism.campaign.events import Observer, unobserved
 from mechanism.process.containment import Kind
 from mechanism.process.launch import CHILD
+from mechanism.values import frozen
 
 INCOMPLETE = 5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class RunRequest:
     """A campaign to run.
 
@@ -58,7 +58,7 @@ class RunRequest:
         return dict(zip(bundle.FROZEN, files, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class CampaignResult:
     """How a campaign ended.
 

@@ -46,10 +46,12 @@ def run_campaign(request: RunRequest) -> CampaignResult:
     require_machine(request.plan.engine, kernel=pinned.kernel, device=pinned.device.model_dump(mode="json"))
     folder = request.out.absolute()
     _require_system(request, folder)
+    made = False
     with contextlib.ExitStack() as stack:
         try:
             if not request.resume:
                 bundle.create(folder)
+                made = True
             else:
                 bundle.require_resumable(folder, request.documents())
                 if bundle.is_complete(folder):
@@ -59,6 +61,10 @@ def run_campaign(request: RunRequest) -> CampaignResult:
             lease = stack.enter_context(folder_lock.held(folder))
             bundle.furnish(folder, request.documents())
             slots, notes = _prepare(request, folder, lease.descriptor, stack)
+        except CampaignError:
+            if made:  # what this system or plan cannot do leaves nothing that could be resumed
+                bundle.discard(folder)
+            raise
         except OSError as fault:
             where = fault.filename or folder
             raise CampaignError(f"{where}: {fault.strerror or fault}; no cell was started") from fault

@@ -9,7 +9,6 @@ import selectors
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ledger.bundle import AttemptEnded, AttemptStarted, StderrKept
 from ledger.bundle import Outcome as Verdict
@@ -26,6 +25,7 @@ from mechanism.campaign.request import RunRequest
 from mechanism.process.launch import Launch, Outcome, Running, end_orphans, interpreter
 from mechanism.process.request import REQUEST, CellRequest
 from mechanism.process.supervisor import children
+from mechanism.values import frozen
 
 #: How long supervisors may take to end their trees after they were told to.
 STOP_S = 15.0
@@ -33,7 +33,7 @@ _STDERR_TAIL = 4000  # characters, ledger.bundle.StderrKept
 _REASON = 2000  # characters, ledger.bundle.AttemptEnded
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class _Slot:
     """One attempt at work."""
 

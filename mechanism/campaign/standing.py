@@ -4,7 +4,6 @@ Nothing is written, and the runner does not notice.
 """
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -18,11 +17,12 @@ from mechanism.campaign import bundle, folder_lock
 from mechanism.campaign.attempts import read_log
 from mechanism.campaign.order import name_of, path_of
 from mechanism.errors import CampaignError
+from mechanism.values import frozen
 
 State = Literal["complete", "running", "ending", "stopped"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Standing:
     """One moment of a campaign, in cells.
 

@@ -5,10 +5,11 @@ Never imports numpy or the verifier: the fixture is built, and the bundle verifi
 
 import json
 import os
+import shlex
+import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from mechanism.campaign.events import CampaignFinished, CampaignStarted, CellEnd
 from mechanism.campaign.request import CampaignResult, RunRequest
 from mechanism.campaign.runner import run_campaign
 from mechanism.command.exits import INCOMPLETE
+from mechanism.command.verdict import Verifier
 from mechanism.engine.names import require_engine, require_machine
 from mechanism.errors import CampaignError, PlanError
 from mechanism.fixture.place import cache_root, folder_of
@@ -32,9 +34,10 @@ from mechanism.process import files
 from mechanism.show.progress import Counter, counting
 from mechanism.show.schedule_map import schedule_map
 from mechanism.show.schedule_svg import schedule_svg
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class RunOptions:
     """What the command line asked for."""
 
@@ -45,7 +48,7 @@ class RunOptions:
     as_json: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Frozen:
     """A plan that was frozen, still is, and can deliver; with the fixture it was frozen with."""
 
@@ -58,33 +61,64 @@ class Frozen:
     topk_ids: tuple[tuple[int, ...], ...]
 
 
-def run(options: RunOptions) -> int:
+def run(options: RunOptions, verifier: Verifier) -> int:
     """Steps: 1 plan, ledger, lock; 2 folder; 3 fixture; 4 treatments; 5 campaign; 6 picture; 7 verdict."""
     out = _folder(options)
     frozen = frozen_plan(options.plan)
     started = time.monotonic()
-    result = _campaign(options, frozen, out)
-    picture = out.with_name(f"{out.name}.svg")
-    files.replace(picture, schedule_svg(schedule_map(frozen.plan.plan, frozen.topk_ids)).encode())
+    try:
+        result = _campaign(options, frozen, out)
+    except KeyboardInterrupt as fault:
+        return _hurried(options, out, fault)
+    kept = _draw(frozen, picture_of(out))
     seconds = round(time.monotonic() - started)
     if not result.complete:
-        return _incomplete(options, result, seconds)
-    return _verdict(options, result, picture, seconds)
+        return _incomplete(options, result, out, seconds)
+    return _verdict(options, result, verifier, Shown(folder=out, kept=kept, seconds=seconds))
+
+
+@frozen
+class Shown:
+    """What is told of a complete run: paths as they were given; `kept`: another picture was in its place."""
+
+    folder: Path
+    kept: bool
+    seconds: int
+
+
+def picture_of(out: Path) -> Path:
+    """Where the picture goes: beside the bundle, named after it."""
+    named = out if out.name not in ("", "..") else Path(os.path.abspath(out))  # noqa: PTH100 - `..` as written
+    return named.with_name(f"{named.name}.svg")
 
 
 def _folder(options: RunOptions) -> Path:
-    """The bundle's folder; one that exists is refused early, before a fixture is built for nothing."""
+    """The bundle's folder; what is in the way is refused early, before a fixture is built for nothing."""
     if options.resume and options.out is None:
         raise CampaignError("--resume: expected --out FOLDER, the bundle to go on with, got none")
-    if options.out is None:
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        return Path("runs") / "local" / f"{options.plan.stem}-{stamp}"
-    if not options.resume and options.out.exists():
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    out = options.out or Path("runs") / "local" / f"{options.plan.stem}-{stamp}"
+    if options.resume:
+        return out
+    if out.exists():
         raise CampaignError(
-            f"{options.out}: expected a folder that does not exist, got one that does;"
+            f"{out}: expected a folder that does not exist, got one that does;"
             " choose another by --out, or go on with it by --resume"
         )
-    return options.out
+    if picture_of(out).exists():
+        raise CampaignError(
+            f"{picture_of(out)}: expected no such file, since the run's picture goes there, got one;"
+            " move it away, or choose another folder by --out"
+        )
+    return out
+
+
+def _draw(frozen: Frozen, picture: Path) -> bool:
+    """Draw the schedule, or leave a picture that is there as it is; returns whether that is another one."""
+    drawn = schedule_svg(schedule_map(frozen.plan.plan, frozen.topk_ids)).encode()
+    if not picture.exists():
+        files.replace(picture, drawn)
+    return picture.read_bytes() != drawn
 
 
 def frozen_plan(path: Path) -> Frozen:
@@ -174,44 +208,59 @@ def _show(shown: Counter, event: Event) -> None:
     shown.at(now.done, now.total, failed=now.failed, seconds_left=now.left_s)
 
 
-def _incomplete(options: RunOptions, result: CampaignResult, seconds: int) -> int:
+def _way_out(options: RunOptions, out: Path) -> str:
+    """The command that goes on, as it can be typed."""
+    return (
+        f"go on with: mechanism run {shlex.quote(str(options.plan))} --out {shlex.quote(str(out))} --resume"
+    )
+
+
+def _hurried(options: RunOptions, out: Path, fault: KeyboardInterrupt) -> int:
+    """Stopped without waiting, by a second signal or before the first process."""
+    number = next(iter(fault.args), signal.SIGINT)
+    how = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    click.echo(f"mechanism: stopped by {how}", err=True)
+    if out.is_dir():
+        click.echo(_way_out(options, out), err=True)
+    return 128 + number
+
+
+def _incomplete(options: RunOptions, result: CampaignResult, out: Path, seconds: int) -> int:
     """What is missing and how to go on; the folder is kept as it is."""
     words = (
         f"mechanism: the bundle is not complete: {result.valid} of {result.total} cells have a valid record"
     )
-    way_out = f"go on with: mechanism run {options.plan} --out {result.folder} --resume"
     reasons = [f"{name}: {reason}" for name, reason in result.failed]
     if options.as_json:
         failed = [{"cell": name, "reason": reason} for name, reason in result.failed]
-        click.echo(
-            json.dumps(
-                {**_facts(result, seconds), "failed": failed, "stopped": result.stopped, "report": None}
-            )
-        )
+        facts = {**_facts(result, out, seconds), "failed": failed, "stopped": result.stopped, "report": None}
+        click.echo(json.dumps(facts))
     why = [result.stopped] if result.stopped else []
-    click.echo("\n".join([words, *why, *reasons, way_out]), err=True)
+    click.echo("\n".join([words, *why, *reasons, _way_out(options, out)]), err=True)
     return result.exit_code or INCOMPLETE
 
 
-def _verdict(options: RunOptions, result: CampaignResult, picture: Path, seconds: int) -> int:
-    """Step 7: the verifier, as a child, at level raw, anchored at the plan file."""
-    command = [sys.executable, "-m", "verifier", "check", str(result.folder), "--level", "raw"]
-    command += ["--plan", str(options.plan), "--format", "json" if options.as_json else "text"]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE)
+def _verdict(options: RunOptions, result: CampaignResult, verifier: Verifier, shown: Shown) -> int:
+    """Step 7: what the verifier says, and where everything is."""
+    code, report = verifier.report(shown.folder)
+    picture = picture_of(shown.folder)
     if options.as_json:
-        facts = {**_facts(result, seconds), "picture": str(picture), "exit_code": done.returncode}
-        click.echo(json.dumps({**facts, "report": _parsed(done.stdout)}))
+        facts = _facts(result, shown.folder, shown.seconds)
+        more = {"picture": None if shown.kept else str(picture), "exit_code": code, "report": _parsed(report)}
+        click.echo(json.dumps({**facts, **more}))
     else:
-        click.echo(done.stdout.decode(), nl=False)
+        click.echo(report.decode(), nl=False)
+        other = "; it was there, is not this run's, and was kept" if shown.kept else ""
         click.echo(
-            f"\nbundle:  {result.folder}\npicture: {picture}\n{result.valid} cold processes in {seconds} s"
+            f"\nbundle:  {shown.folder}\npicture: {picture}{other}"
+            f"\n{result.valid} cold processes in {shown.seconds} s"
         )
-    return done.returncode
+    return code
 
 
-def _facts(result: CampaignResult, seconds: int) -> dict[str, Any]:
+def _facts(result: CampaignResult, out: Path, seconds: int) -> dict[str, Any]:
     return {
-        "bundle": str(result.folder),
+        "bundle": str(out),
         "complete": result.complete,
         "processes": {"total": result.total, "valid": result.valid, "failed": len(result.failed)},
         "seconds": seconds,

@@ -1,6 +1,7 @@
 """`mechanism status`: where a campaign stands, from outside, whether its runner works or not."""
 
 import json
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def _text(found: Standing, folder: Path) -> list[str]:
     lines = [
         f"{folder.name}: {found.done} of {found.total} cells, {len(found.failed)} failed,"
         f" {len(found.running)} running{left}",
-        _STATES[found.state].format(runner=found.runner, folder=folder),
+        _STATES[found.state].format(runner=found.runner, folder=shlex.quote(str(folder))),
         f"{found.attempts} processes started by {found.runners} runner{'s' if found.runners > 1 else ''}",
     ]
     if found.torn and found.state != "running":  # a line that is being written looks torn too

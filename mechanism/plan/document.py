@@ -1,7 +1,6 @@
 """Reading a plan and the ledger it names from disk; every fault comes back with its line."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,9 +12,10 @@ from ledger.model import read_yaml
 from ledger.plan import Plan
 from ledger.strict_yaml import Document, load
 from mechanism.errors import PlanError
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class LoadedPlan:
     """A plan with the bytes it was read from; `name` is what messages call the file."""
 
@@ -37,7 +37,7 @@ class LoadedPlan:
         ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class LoadedLedger:
     """A claim ledger with the bytes it was read from."""
 

@@ -1,15 +1,15 @@
 """From a plan's numbers to the kernel's: GEMM shapes, launches, arrival orders. Pure, no numpy."""
 
-from dataclasses import dataclass
 from typing import assert_never
 
 from ledger.plan import AnyFixture, Arrival, ExplicitArrival, IndexArrival, Plan, SeededArrival, WarpArrival
 from mechanism.kernel import alignment, arrival, configuration
 from mechanism.kernel.devices import Device
 from mechanism.kernel.schedule import Schedule
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Gemm:
     """One of the layer's two GEMMs. `group`: rows of K that share a scale, -1 if one row does for all."""
 

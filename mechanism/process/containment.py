@@ -8,11 +8,11 @@ it, the process itself looks what came of it (`held`), and its record says so.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from mechanism.engine.asked import Shape
+from mechanism.values import frozen
 
 Kind = Literal["namespaces", "landlock", "modes"]
 KINDS: tuple[Kind, ...] = ("namespaces", "landlock", "modes")
@@ -27,7 +27,7 @@ _FILE_ROOM = 256 * MIB
 _PROCESSES = 1024
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Limits:
     """`memory`, address space, and `file_size` in bytes; `processes` with threads. None: no limit."""
 
@@ -36,7 +36,7 @@ class Limits:
     processes: int | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Containment:
     """How one process is held. `rules`: (path, writable); of those that cover a file, the last one counts."""
 

@@ -12,12 +12,12 @@ import signal
 import sys
 import warnings
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ledger.canonical import sha256
 from mechanism.process.containment import FREE, Containment, as_request
 from mechanism.process.supervisor import PR_SET_CHILD_SUBREAPER, children, supervise
+from mechanism.values import frozen
 
 PR_GET_CHILD_SUBREAPER = 37
 CHILD = "mechanism.process.child"
@@ -25,7 +25,7 @@ CHILD = "mechanism.process.child"
 TAIL = 1 << 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Launch:
     """One cold process to start. Times in microseconds of the monotonic clock.
 
@@ -57,7 +57,7 @@ class Launch:
         return (self.python, "-s", "-P", "-m", self.module, self.request)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class Outcome:
     """How a cold process ended. Exactly one of `exit_code` and `signal` is set.
 

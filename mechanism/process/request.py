@@ -5,7 +5,7 @@ order: that path has no way to learn of a history's.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from ledger.canonical import canonical, parse_canonical
@@ -75,16 +75,16 @@ class CellRequest:
 
     def to_bytes(self) -> bytes:
         """The request file's bytes, canonical JSON."""
-        value = asdict(self)
-        return canonical(
-            {
-                **value,
-                "launches": list(value["launches"]),
-                "rests_on": list(self.rests_on),
-                "surfaces": list(self.surfaces),
-                "symbols": [list(pair) for pair in self.symbols],
-            }
-        )
+        return canonical({field.name: _plain(getattr(self, field.name)) for field in fields(self)})
+
+
+def _plain(value: Any) -> Any:
+    """The same as what JSON reads back: lists for tuples, objects for values of ours."""
+    if isinstance(value, LaunchRequest | Shape):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def read_request(data: bytes) -> CellRequest:

@@ -1,33 +1,12 @@
 """Progress on stderr: a live bar in a terminal, plain lines otherwise. stdout stays for results."""
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TaskID,
-    TextColumn,
-)
-from rich.text import Text
-
 #: Without a terminal a line is printed whenever another tenth is done, and for every failure.
 PLAIN_STEPS = 10
-
-
-@contextmanager
-def fixture_progress() -> Iterator[Callable[[int, int], None]]:
-    """A callback `(done, total)` that shows how far the build of a fixture is."""
-    with counting("fixture", unit="matrices") as shown:
-        yield shown.at
 
 
 class Counter:
@@ -43,49 +22,23 @@ class Counter:
 
 
 @contextmanager
+def fixture_progress() -> Iterator[Callable[[int, int], None]]:
+    """A callback `(done, total)` that shows how far the build of a fixture is."""
+    with counting("fixture", unit="matrices") as shown:
+        yield shown.at
+
+
+@contextmanager
 def counting(name: str, *, unit: str, stream: TextIO | None = None) -> Iterator[Counter]:
     """Progress of `name`, counted in `unit`, on stderr or on `stream`."""
     out = sys.stderr if stream is None else stream
     if not out.isatty():
         yield _Lines(name, unit, out)
         return
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]}"),
-        _Left(),
-        console=Console(file=out),
-        transient=False,
-    ) as bar:
-        yield _Bar(bar, bar.add_task(name, total=None, failed="", ends=None))
+    from mechanism.show.bar import live  # noqa: PLC0415 - a log file does not wait for what draws bars
 
-
-class _Left(ProgressColumn):
-    """The estimate last given, counted down. The bar's own would wait for cells that failed."""
-
-    def render(self, task: Task) -> Text:
-        """Seconds left; nothing while there is no estimate."""
-        ends = task.fields["ends"]
-        return Text("" if ends is None else f"{max(0, ends - time.monotonic()):.0f} s left")
-
-
-class _Bar(Counter):
-    def __init__(self, bar: Progress, task: TaskID) -> None:
-        self._bar, self._task = bar, task
-        self._began = time.monotonic()
-
-    def at(self, done: int, total: int, *, failed: int = 0, seconds_left: float | None = None) -> None:
-        now = time.monotonic()
-        if seconds_left is None and done:
-            seconds_left = (now - self._began) / done * (total - done)
-        ends = None if seconds_left is None or done == total else now + seconds_left
-        told = f"{failed} failed" if failed else ""
-        self._bar.update(self._task, completed=done, total=total, failed=told, ends=ends)
-
-    def note(self, text: str) -> None:
-        self._bar.console.print(text, markup=False, highlight=False)
+    with live(name, out) as bar:
+        yield bar
 
 
 class _Lines(Counter):

@@ -1,15 +1,14 @@
 """What there is to show of a plan's schedule: blocks, tiles, the experts whose routes move. Pure."""
 
-from dataclasses import dataclass
-
 from ledger.plan import Plan
 from mechanism.kernel import alignment as aligning
 from mechanism.kernel.alignment import Alignment
 from mechanism.kernel.schedule import Schedule
 from mechanism.plan import geometry
+from mechanism.values import frozen
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class BlockRow:
     """One padded block: its expert, and its valid routes under each history."""
 
@@ -23,7 +22,7 @@ class BlockRow:
         return len({frozenset(routes) for routes in self.routes.values()}) > 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class GemmMap:
     """The schedule of one GEMM under one grid; `label` names it for people."""
 
@@ -50,7 +49,7 @@ class GemmMap:
         return next((tile.block for tile in self.schedule if len(tile.slices) > 1), None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@frozen
 class ScheduleMap:
     """Everything the table and the picture show of one plan."""
 

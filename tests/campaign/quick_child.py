@@ -67,8 +67,10 @@ def facts(request: Any) -> dict[str, Any]:
     """What names this process."""
     pairs = request["symbols"]
     environment = Path("/proc/self/environ").read_bytes().decode().rstrip("\0").split("\0")
+    ticks = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19]
     return {
         "pid": os.getpid(),
+        "started_us": int(ticks) * 1_000_000 // os.sysconf("SC_CLK_TCK"),
         "nonce": request["nonce"],
         "argv": [hide(part, pairs) for part in sys.orig_argv],
         "environment": dict(item.split("=", 1) for item in environment),

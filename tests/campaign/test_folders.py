@@ -13,6 +13,7 @@ from mechanism.campaign import folder_lock
 from mechanism.campaign.runner import run_campaign
 from mechanism.errors import CampaignError, EngineError
 from mechanism.process import files
+from mechanism.process.launch import interpreter
 from tests.campaign.campaign_setup import FAKE, ends, request, run, set_fakes
 from tests.campaign.test_resume import NATIVE, lines, require_whole, start, wait_until
 
@@ -194,3 +195,35 @@ def test_engine_that_this_machine_cannot_run(campaign: Prepare, tmp_path: Path) 
         "engine vllm: expected torch 2.11.0, found none; install the extra `gpu` in an environment of its own"
     )
     assert not (tmp_path / "out").exists()
+
+
+def test_refusal_by_the_system_leaves_nothing(
+    campaign: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No way of holding a cell works: the ways are named, and the folder is gone again."""
+    monkeypatch.setattr("mechanism.campaign.holding._TRIAL", "mechanism.no_such_module")
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    assert refusal(folder, out) == (
+        "containment: expected cells held by namespaces or landlock or modes, got a system that does not let them"
+        f" be: {interpreter()}: No module named mechanism.no_such_module"
+    )
+    assert not out.exists()
+    monkeypatch.undo()
+    assert run(folder, out).complete
+
+
+def test_refusal_of_a_resume_leaves_what_was_there(
+    campaign: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    set_fakes(folder, {"native.H1.1": "exit=1"})
+    run(folder, out, containment="modes")
+    monkeypatch.setattr("mechanism.campaign.holding._TRIAL", "mechanism.no_such_module")
+    assert refusal(folder, out, resume=True) == (
+        "containment: expected cells held by modes, got a system that does not let them be:"
+        f" {interpreter()}: No module named mechanism.no_such_module"
+    )
+    monkeypatch.undo()
+    set_fakes(folder, {})
+    assert run(folder, out, resume=True).complete
+    require_whole(out, 2)

@@ -50,7 +50,7 @@ def test_terminal_shows_the_runners_own_estimate(monkeypatch: pytest.MonkeyPatch
 def test_work_without_an_estimate_is_estimated_from_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for fixtures: nothing before the first part is done, then what the parts took."""
     ticks = iter([100.0, *[104.0] * 50])
-    monkeypatch.setattr("mechanism.show.progress.time.monotonic", lambda: next(ticks, 104.0))
+    monkeypatch.setattr("mechanism.show.bar.time.monotonic", lambda: next(ticks, 104.0))
     stream = Terminal()
     monkeypatch.setenv("COLUMNS", "120")
     with counting("fixture", unit="matrices", stream=stream) as counter:
