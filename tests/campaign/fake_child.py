@@ -18,7 +18,7 @@ from mechanism.engine.protocol import Constructed, ExecutedGemm, Identity, Layer
 from mechanism.engine.simulated import SimulatedEngine
 from mechanism.kernel.alignment import stable
 from mechanism.kernel.schedule import Schedule
-from mechanism.process import child
+from mechanism.process import child, files
 from mechanism.process.request import read_request
 from mechanism.process.steps import Markers
 
@@ -118,6 +118,8 @@ def main(path: str) -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(argument), int(argument)))
     if word == "pause-at":
         _pause_at(*argument.split(":", 1))
+    if word == "slow-disk":
+        _slow_disk(float(argument))
     # the tree may be edited while tests run; which files count is tested elsewhere
     identity.source_files = _one_file
     return child.main([path], opened=lambda _name: FakeEngine(word))
@@ -134,6 +136,17 @@ def _pause_at(marker: str, place: str) -> None:
             time.sleep(60)
 
     Markers.mark = pausing  # type: ignore[method-assign]
+
+
+def _slow_disk(seconds: float) -> None:
+    """Every file takes so long to be written."""
+    write = files.write_once
+
+    def slow(path: Path, data: bytes, *, durable: bool = True) -> None:
+        time.sleep(seconds)
+        write(path, data, durable=durable)
+
+    files.write_once = slow
 
 
 def _one_file(engine: str = "simulated") -> Iterator[tuple[str, str]]:
