@@ -22,6 +22,7 @@ from mechanism.kernel import alignment, configuration
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.devices import DEVICES, Device
 
+MOST_TOKENS = 65_536  # of a batch that is drawn: an answer takes a second at most
 _LAUNCH = re.compile(r"^(?:(w13|w2)=)?(\d+)x(\d+)x(\d+)$")
 
 
@@ -140,6 +141,11 @@ def _routing(options: ExplainOptions) -> tuple[Routing, int]:
     if options.tokens is None:
         raise ExplainError(
             "expected --tokens N (tokens in one call of the layer), or --routes FILE, got neither"
+        )
+    if options.tokens > MOST_TOKENS:
+        raise ExplainError(
+            f"--tokens: expected at most {MOST_TOKENS} in one call of the layer, got {options.tokens};"
+            " a server passes at most its max_num_batched_tokens"
         )
     return distribution(options.routing, seed=options.seed), options.tokens
 

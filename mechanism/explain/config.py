@@ -21,6 +21,17 @@ _TOP_K = (
 _HIDDEN = ("hidden_size", "d_model")
 _INTERMEDIATE = ("moe_intermediate_size", "expert_intermediate_size", "intermediate_size", "ffn_hidden_size")
 _NESTED = ("text_config", "llm_config", "language_config")
+#: Families with dense layers beside MoE ones: their ``intermediate_size`` is never an expert's.
+_OWN_INTERMEDIATE = (
+    "qwen2_moe",
+    "qwen3",
+    "deepseek",
+    "glm4_moe",
+    "kimi",
+    "bailing_moe",
+    "ernie4_5_moe",
+    "dots",
+)
 _ACTIVATIONS = ("silu", "swish", "swiglu")
 
 
@@ -33,7 +44,8 @@ def read_config(config: Mapping[str, Any], *, name: str, awq_file: Mapping[str, 
         awq_file: The parsed ``quant_config.json`` of older AWQ checkpoints, used if config.json has nothing.
 
     Raises:
-        ExplainError: A field is missing or no positive integer, or the layer is not gated by SiLU.
+        ExplainError: The model is dense, a field is missing or no positive integer, or the layer is not gated
+            by SiLU.
     """
     inner = next(
         (
@@ -44,6 +56,7 @@ def read_config(config: Mapping[str, Any], *, name: str, awq_file: Mapping[str, 
         config,
     )
     where = name
+    _require_experts(inner, where)
     _require_silu(inner, where)
     quantisation = config.get("quantization_config") or inner.get("quantization_config") or awq_file
     dtype = str(inner.get("torch_dtype") or inner.get("dtype") or config.get("torch_dtype") or "float16")
@@ -55,7 +68,7 @@ def read_config(config: Mapping[str, Any], *, name: str, awq_file: Mapping[str, 
         experts=_size(inner, _EXPERTS, "number of routed experts", where),
         top_k=_size(inner, _TOP_K, "experts per token", where),
         hidden=_size(inner, _HIDDEN, "hidden size", where),
-        intermediate=_size(inner, _INTERMEDIATE, "intermediate size of an expert", where),
+        intermediate=_size(inner, _intermediate_keys(inner), "intermediate size of an expert", where),
         dtype=dtype.removeprefix("torch.") if dtype.endswith("float16") else "float16",
         quantisation=read_quantisation(quantisation, where=where) if quantisation else None,
         weight_on_input=bool(
@@ -72,6 +85,8 @@ def read_quantisation(given: Mapping[str, Any], *, where: str) -> Quantisation:
         ExplainError: A field has no usable value.
     """
     where = f"{where}: quantization_config"
+    if not isinstance(given, Mapping):
+        raise ExplainError(f"{where}: expected an object with quant_method, got {given!r}")
     method = str(
         given.get("quant_method") or ("awq" if "w_bit" in given or "zero_point" in given else "unknown")
     )
@@ -85,6 +100,8 @@ def read_quantisation(given: Mapping[str, Any], *, where: str) -> Quantisation:
         zero_point=bool(given.get("zero_point", not symmetric)),
         skipped=_names(given.get("modules_to_not_convert")),
         source=where,
+        layout=str(given.get("version", "gemm")).lower() if method in ("awq", "awq_marlin") else "",
+        reordered=bool(given.get("desc_act")),
     )
 
 
@@ -96,14 +113,36 @@ def _compressed(given: Mapping[str, Any], where: str) -> Quantisation:
     )
     strategy = weights.get("strategy", "group")
     group = _whole(weights, ("group_size",), -1, f"{where}.config_groups") if strategy == "group" else -1
+    method = f"compressed-tensors {given.get('format', '')}".strip()
+    kind = weights.get("type", "int")
+    if kind != "int":  # four bits of a float are no uint4
+        method = f"{kind} ({method})"
+    elif any(isinstance(one, Mapping) and one.get("input_activations") for one in groups.values()):
+        method = f"{kind} with quantised activations ({method})"
     return Quantisation(
-        method=f"compressed-tensors {given.get('format', '')}".strip(),
+        method=method,
         bits=_whole(weights, ("num_bits",), 16, f"{where}.config_groups"),
         group=group,
         zero_point=weights.get("symmetric") is False,
         skipped=_names(given.get("ignore")),
         source=where,
     )
+
+
+def _require_experts(inner: Mapping[str, Any], where: str) -> None:
+    """A dense model has layers, and no number of experts in any key that anybody uses."""
+    if _first(inner, _EXPERTS) is None and "num_hidden_layers" in inner and _first(inner, _TOP_K) is None:
+        kind = inner.get("model_type", "a model without model_type")
+        raise ExplainError(
+            f"{where}: expected a mixture-of-experts model, got a dense one ({kind}): none of the keys"
+            f" {', '.join(_EXPERTS)}; only MoE layers align routes to padded blocks, so route"
+            " alignment cannot change its bits"
+        )
+
+
+def _intermediate_keys(inner: Mapping[str, Any]) -> Sequence[str]:
+    own = str(inner.get("model_type", "")).startswith(_OWN_INTERMEDIATE)
+    return _INTERMEDIATE[:2] if own else _INTERMEDIATE
 
 
 def _require_silu(inner: Mapping[str, Any], where: str) -> None:

@@ -20,6 +20,8 @@ class Quantisation:
         group: Rows of K that share a scale; -1 for one row of scales.
         zero_point: Whether zero points are stored; without, weights are symmetric (uint4b8).
         skipped: Modules that stay unquantised.
+        layout: How AutoAWQ packed it, ``gemm`` or another; empty where the format has one layout only.
+        reordered: Whether rows of K are sorted by importance (GPTQ's act-order).
         source: Where this was read.
     """
 
@@ -28,6 +30,8 @@ class Quantisation:
     group: int
     zero_point: bool
     skipped: tuple[str, ...] = ()
+    layout: str = ""
+    reordered: bool = False
     source: str
 
 

@@ -51,7 +51,7 @@ def path_taken(model: Model, *, tp: int, kernel: str, arch: str) -> PathTaken:
     whole, left = divmod(model.intermediate, tp)
     intermediate, notes = _padded(whole, group, kernel) if not left else (whole, ())
     obstacles = [*_format(quantisation), *_tensor_parallel(model, tp), *_device(arch)]
-    if quantisation and not left:
+    if quantisation and not left and _covered(quantisation):
         obstacles += _shapes(model, intermediate, group)
     if model.weight_on_input:
         obstacles.append(
@@ -99,26 +99,40 @@ def _format(quantisation: Quantisation | None) -> Iterator[Obstacle]:
             section="1.1",
         )
         return
+    if not _known(quantisation):
+        yield Obstacle(
+            says=f"the experts' weights are {quantisation.method} ({quantisation.source}): they run"
+            " on the kernel that the build chooses for that format and device, whose arithmetic and cuts"
+            " over K are not covered here; expected AWQ, or symmetric 4-bit GPTQ or compressed-tensors",
+            section="1.1",
+        )
+        return
     if quantisation.bits != 4:
         yield Obstacle(
             says=f"expected 4-bit weights, got {quantisation.bits} bits ({quantisation.source});"
             " only uint4 is covered: requantise to 4 bits",
             section="1.1",
         )
-    known = ("awq", "gptq", "gptq_marlin", "auto-round")
-    if quantisation.method not in known and not quantisation.method.startswith("compressed-tensors"):
+    if quantisation.layout not in ("", "gemm"):
         yield Obstacle(
-            says=f"expected AWQ (or symmetric 4-bit GPTQ or compressed-tensors), got {quantisation.method}"
-            f" ({quantisation.source}); nothing is known here about that format",
+            says=f"expected AutoAWQ's layout gemm, got version {quantisation.layout} ({quantisation.source}):"
+            " its words are packed otherwise than this kernel's loader reads them; quantise with version"
+            " gemm",
             section="1.1",
         )
-    elif quantisation.method != "awq" and quantisation.zero_point:
+    if quantisation.reordered:
+        yield Obstacle(
+            says=f"expected rows of K in their own order, got desc_act ({quantisation.source}): the kernel"
+            " then gathers rows by g_idx, which the specification leaves out; quantise with desc_act false",
+            section="3",
+        )
+    if quantisation.method != "awq" and quantisation.zero_point:
         yield Obstacle(
             says=f"expected AutoAWQ's layout for weights with zero points, got {quantisation.method}"
             f" ({quantisation.source}); convert it to AWQ, or quantise symmetrically",
             section="1.1",
         )
-    skipped = [name for name in quantisation.skipped if "experts" in name and "shared" not in name]
+    skipped = [name for name in quantisation.skipped if _skips_experts(name)]
     if skipped:
         yield Obstacle(
             says=f"the checkpoint leaves experts unquantised ({', '.join(skipped[:3])});"
@@ -127,15 +141,45 @@ def _format(quantisation: Quantisation | None) -> Iterator[Obstacle]:
         )
 
 
+def _known(quantisation: Quantisation) -> bool:
+    """Whether the format is one that the kernel's packed 4-bit weights come from."""
+    known = ("awq", "gptq", "gptq_marlin", "auto-round")
+    return quantisation.method in known or quantisation.method.startswith("compressed-tensors")
+
+
+def _covered(quantisation: Quantisation) -> bool:
+    """Whether rules about groups of 4-bit weights say anything about it."""
+    return _known(quantisation) and quantisation.bits == 4
+
+
+def _skips_experts(name: str) -> bool:
+    """Whether a module left unquantised is, or holds, experts: names match as parts of a path."""
+    part = name.strip(".*")
+    holders = ("model.layers.0.mlp.experts", "model.layers.0.block_sparse_moe.experts")
+    holds = len(part) > 2 and "." not in part and any(part in path.split(".") for path in holders)
+    return holds or ("experts" in name and "shared" not in name)
+
+
 def _tensor_parallel(model: Model, tp: int) -> Iterator[Obstacle]:
     if model.intermediate % tp:
-        divisors = [size for size in range(1, tp) if model.intermediate % size == 0]
+        legal = _legal_sizes(model)
+        way_out = f"use --tp {' or '.join(map(str, legal))}" if legal else "no size up to 16 fits this layer"
         yield Obstacle(
             says=f"intermediate % tp must be 0: {model.intermediate} leaves {model.intermediate % tp}"
-            f" over {tp};"
-            f" use --tp {divisors[-1]}",
+            f" over {tp}; {way_out}",
             section="1.2",
         )
+
+
+def _legal_sizes(model: Model) -> list[int]:
+    """Tensor parallel sizes up to 16 at which the layer takes the path."""
+    group = model.quantisation.group if model.quantisation else -1
+    return [
+        size
+        for size in range(1, 17)
+        if model.intermediate % size == 0
+        and not layer_faults(hidden=model.hidden, intermediate=model.intermediate // size, group=group)
+    ]
 
 
 def _device(arch: str) -> Iterator[Obstacle]:
@@ -158,12 +202,7 @@ def _shapes(model: Model, intermediate: int, group: int) -> Iterator[Obstacle]:
         yield Obstacle(says=message, section="1.4" if group == -1 and "group" in message else "3")
     if intermediate == model.intermediate or group not in GROUPS[1:]:
         return
-    legal = [
-        size
-        for size in range(1, 17)
-        if model.intermediate % size == 0
-        and not layer_faults(hidden=model.hidden, intermediate=model.intermediate // size, group=group)
-    ]
+    legal = _legal_sizes(model)
     if layer_faults(hidden=model.hidden, intermediate=intermediate, group=group) and legal:
         sizes = ", ".join(map(str, legal))
         yield Obstacle(

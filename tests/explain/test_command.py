@@ -132,6 +132,11 @@ def test_recorded_routes(checkpoint: Path, suffix: str) -> None:
         ),
         (QWEN, "expected --tokens N (tokens in one call of the layer), or --routes FILE, got neither"),
         (
+            [*QWEN, "--tokens", "1000000000"],
+            "--tokens: expected at most 65536 in one call of the layer, got 1000000000; a server passes at most its"
+            " max_num_batched_tokens",
+        ),
+        (
             [*QWEN, "--tokens", "1", "--launch", "64x128"],
             "--launch: expected [w13=|w2=]TKxTNxCTAS such as 64x128x3, got 64x128",
         ),
@@ -168,6 +173,7 @@ def test_recorded_routes(checkpoint: Path, suffix: str) -> None:
         "gpu",
         "half-gpu",
         "no-tokens",
+        "many-tokens",
         "launch",
         "tile",
         "kernel",

@@ -106,7 +106,7 @@ def test_tensor_parallel_that_breaks_the_rule_names_those_that_keep_it() -> None
         "tensor parallel sizes that keep the rule for 1536: 1, 2, 3, 4, 6, 12 [3]",
     ]
     assert obstacles(model(768), tp=5) == [
-        "intermediate % tp must be 0: 768 leaves 3 over 5; use --tp 4 [1.2]"
+        "intermediate % tp must be 0: 768 leaves 3 over 5; use --tp 1 or 2 or 3 or 6 [1.2]"
     ]
 
 
@@ -184,6 +184,73 @@ def test_older_awq_checkpoints_keep_their_quantisation_beside() -> None:
     assert (read.quantisation.method, read.quantisation.group, read.quantisation.bits) == ("awq", 64, 4)
 
 
+@pytest.mark.parametrize(
+    ("quantisation", "says"),
+    [
+        *(
+            (
+                given,
+                f"the experts' weights are {name} (config.json: quantization_config): they run on the kernel that the"
+                " build chooses for that format and device, whose arithmetic and cuts over K are not covered here;"
+                " expected AWQ, or symmetric 4-bit GPTQ or compressed-tensors [1.1]",
+            )
+            for given, name in (
+                ({"quant_method": "fp8", "activation_scheme": "dynamic"}, "fp8"),
+                ({"quant_method": "mxfp4"}, "mxfp4"),
+                ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bitsandbytes"),
+                (
+                    {
+                        "quant_method": "compressed-tensors",
+                        "format": "nvfp4-pack-quantized",
+                        "config_groups": {
+                            "group_0": {"weights": {"num_bits": 4, "type": "float", "group_size": 16}}
+                        },
+                    },
+                    "float (compressed-tensors nvfp4-pack-quantized)",
+                ),
+                (
+                    {
+                        "quant_method": "compressed-tensors",
+                        "format": "pack-quantized",
+                        "config_groups": {
+                            "group_0": {
+                                "weights": {"num_bits": 4, "type": "int", "group_size": 128},
+                                "input_activations": {"num_bits": 8, "type": "int"},
+                            }
+                        },
+                    },
+                    "int with quantised activations (compressed-tensors pack-quantized)",
+                ),
+            )
+        ),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": True},
+            "expected rows of K in their own order, got desc_act (config.json: quantization_config): the kernel then"
+            " gathers rows by g_idx, which the specification leaves out; quantise with desc_act false [3]",
+        ),
+        (
+            {**AWQ, "version": "gemv"},
+            "expected AutoAWQ's layout gemm, got version gemv (config.json: quantization_config): its words are packed"
+            " otherwise than this kernel's loader reads them; quantise with version gemm [1.1]",
+        ),
+        (
+            {**AWQ, "modules_to_not_convert": ["mlp", "lm_head"]},
+            "the checkpoint leaves experts unquantised (mlp); those layers run on another kernel [1.1]",
+        ),
+    ],
+    ids=["fp8", "mxfp4", "bnb", "nvfp4", "w4a8", "act-order", "gemv", "mlp-left-out"],
+)
+def test_formats_that_run_elsewhere_are_named_once(quantisation: dict[str, Any], says: str) -> None:
+    """One reason, of the format itself: no rule about groups of a format that has none."""
+    assert obstacles(read_config({**QWEN, "quantization_config": quantisation}, name="config.json")) == [says]
+
+
+@pytest.mark.parametrize("name", ["gate", "mlp.gate", "lm_head", "model.layers.0.mlp.gate", "re:.*gate$"])
+def test_a_router_left_out_changes_nothing(name: str) -> None:
+    config = {**QWEN, "quantization_config": {**AWQ, "modules_to_not_convert": [name]}}
+    assert obstacles(read_config(config, name="config.json")) == []
+
+
 def test_no_quantisation_says_what_to_do() -> None:
     assert obstacles(read_config(QWEN, name="config.json")) == [
         "the checkpoint names no quantisation: unquantised experts run on another kernel; if you mean an AWQ"
@@ -201,6 +268,21 @@ def test_no_quantisation_says_what_to_do() -> None:
             " for a known one",
         ),
         (
+            {"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336},
+            "config.json: expected a mixture-of-experts model, got a dense one (llama): none of the keys num_experts,"
+            " num_local_experts, n_routed_experts, moe_num_experts, num_moe_experts; only MoE layers align routes to"
+            " padded blocks, so route alignment cannot change its bits",
+        ),
+        (
+            {"model_type": "qwen3_moe", **{k: v for k, v in QWEN.items() if k != "moe_intermediate_size"}},
+            "config.json: intermediate size of an expert: expected one of the keys moe_intermediate_size,"
+            " expert_intermediate_size, found none; is this a MoE model? use --model for a known one",
+        ),
+        (
+            {**QWEN, "quantization_config": "awq"},
+            "config.json: quantization_config: expected an object with quant_method, got 'awq'",
+        ),
+        (
             {**QWEN, "hidden_size": "2048"},
             "config.json: hidden_size: expected a positive integer, got '2048'",
         ),
@@ -210,7 +292,7 @@ def test_no_quantisation_says_what_to_do() -> None:
             " got gelu; this tool has no answer for it",
         ),
     ],
-    ids=["no-experts", "text", "gelu"],
+    ids=["no-experts", "dense", "no-intermediate", "quantisation", "text", "gelu"],
 )
 def test_unusable_configs(config: dict[str, Any], says: str) -> None:
     with pytest.raises(ExplainError) as raised:
