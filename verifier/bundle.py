@@ -6,13 +6,14 @@ reported as not carried out instead of being passed over.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from ledger.bundle import AttemptEnded, AttemptStarted, BundleFile, LogResumed, ManifestLine
+from ledger.bundle import BundleFile
 from ledger.claim import Ledger
 from ledger.lock import Lock
 from ledger.plan import Plan, Surface
 from ledger.record import AlignmentFile, BuildFile, CapturedSurface, Containment, RoutingFile
+from verifier.arithmetic.cells import Planned
 from verifier.evidence import Evidence
 from verifier.found import ArmKey, Found
 from verifier.layout import Slot, alignment_path, object_path
@@ -21,7 +22,58 @@ from verifier.tensorfile import Tensor
 from verifier.workings import PlanWorkings, Workings
 
 T = TypeVar("T")
-Event = AttemptStarted | AttemptEnded | LogResumed
+
+
+class Started(NamedTuple):
+    """An attempt began (`ledger.bundle.AttemptStarted`), in few words."""
+
+    attempt: int
+    slot: Slot
+    nonce: str
+    time_us: int
+
+
+class Ended(NamedTuple):
+    """An attempt ended (`ledger.bundle.AttemptEnded`)."""
+
+    attempt: int
+    outcome: str
+    reason: str
+    exit_code: int | None
+    signal: int | None
+    record: str | None
+    time_us: int
+
+
+class Resumed(NamedTuple):
+    """Another runner went on (`ledger.bundle.LogResumed`)."""
+
+    time_us: int
+
+
+Event = Started | Ended | Resumed
+
+
+class AttemptLine(NamedTuple):
+    """One readable line of the attempts log."""
+
+    number: int
+    event: Event
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Log:
+    """The attempts log. `breaks`: lines without the digest of the one before, as number, wanted, got."""
+
+    lines: tuple[AttemptLine, ...]
+    breaks: tuple[tuple[int, str, str], ...]
+
+
+class Listed(NamedTuple):
+    """What the manifest says of a file."""
+
+    size: int
+    sha256: str
 
 
 class Absent(Exception):  # noqa: N818 - not an error: a check's way to say what it lacks
@@ -30,11 +82,15 @@ class Absent(Exception):  # noqa: N818 - not an error: a check's way to say what
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Documents:
-    """The documents of which a bundle has one each; None where one could not be read."""
+    """The documents of which a bundle has one each; None where one could not be read.
+
+    `locked`: the lock's processes; the lock itself may hold the first one alone (`verifier.lockfile`).
+    """
 
     summary: BundleFile | None
     plan: Plan | None
     lock: Lock | None
+    locked: tuple[Planned, ...]
     ledger: Ledger | None
     build: BuildFile | None
     routing: RoutingFile | None
@@ -90,15 +146,6 @@ class Unreadable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AttemptLine:
-    """One readable line of the attempts log. `digest` is of its bytes without the newline."""
-
-    number: int
-    digest: str
-    event: Event
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Capture:
     """What one file under objects/ holds; `fault` says why it could not be read, if it could not."""
 
@@ -110,7 +157,7 @@ class Capture:
 class Manifest:
     """The readable lines of files.jsonl, by path."""
 
-    lines: Mapping[str, ManifestLine]
+    lines: Mapping[str, Listed]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +178,7 @@ class Bundle:
     no_records: tuple[Unreadable, ...]
     examined: Mapping[str, tuple[Found | str, ...]]
     twins: Mapping[Slot, tuple[str, ...]]
-    attempts: tuple[AttemptLine, ...] | None
+    attempts: Log | None
     unread: tuple[Found, ...]
     anchor: str | None
     plan_workings: PlanWorkings | None
@@ -170,6 +217,11 @@ class Bundle:
     @property
     def log(self) -> tuple[AttemptLine, ...]:
         """attempts.jsonl. Raises Absent."""
+        return self.whole_log.lines
+
+    @property
+    def whole_log(self) -> Log:
+        """attempts.jsonl with what is wrong with its chain. Raises Absent."""
         return _there(self.attempts, "attempts.jsonl")
 
     @property

@@ -7,11 +7,13 @@ are kept, so that a bundle mutated in memory costs the files that the mutation t
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import IO, Literal, Protocol
 
 from verifier.layout import FOLDERS, MAX_FILES, limit_of
 
@@ -128,17 +130,44 @@ class FolderEvidence:
             os.close(here)
 
 
+class Written:
+    """A file made piece by piece; on disk once it is large, so that it costs no memory."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=CHUNK)  # noqa: SIM115 - see below
+        weakref.finalize(self, self._file.close)  # lives as long as this does
+        state = hashlib.sha256()
+        for piece in pieces:
+            self._file.write(piece)
+            state.update(piece)
+        self.size = self._file.tell()
+        self.sha256 = state.hexdigest()
+
+    def chunks(self) -> Iterator[bytes]:
+        """Its bytes, piece by piece."""
+        at = 0
+        while at < self.size:
+            self._file.seek(at)
+            chunk = self._file.read(CHUNK)
+            at += len(chunk)
+            yield chunk
+
+
 class OverlayEvidence:
     """A bundle with some files changed and some removed, in memory; the base stays as it is."""
 
     def __init__(
-        self, base: Evidence, *, changed: Mapping[str, bytes], removed: frozenset[str] = frozenset()
+        self,
+        base: Evidence,
+        *,
+        changed: Mapping[str, bytes | Written],
+        removed: frozenset[str] = frozenset(),
     ) -> None:
         self._base = base
         self._changed = dict(changed)
         self._digests: dict[str, str] = {}
         entries = {path: entry for path, entry in base.entries.items() if path not in removed}
-        entries |= {path: Entry(kind="file", size=len(data)) for path, data in changed.items()}
+        entries |= {path: Entry(kind="file", size=_size(data)) for path, data in changed.items()}
         self._entries = MappingProxyType(entries)
 
     @property
@@ -152,7 +181,7 @@ class OverlayEvidence:
         return self._base.overfull
 
     @property
-    def changed(self) -> Mapping[str, bytes]:
+    def changed(self) -> Mapping[str, bytes | Written]:
         """What was laid over the base."""
         return self._changed
 
@@ -160,6 +189,8 @@ class OverlayEvidence:
         """The sha256 of a file; an untouched one's is the base's. Raises EvidenceError."""
         if path not in self._changed:
             return self._base.digest(self._present(path))
+        if isinstance(data := self._changed[path], Written):
+            return data.sha256
         if path not in self._digests:
             self._digests[path] = hashlib.sha256(b"".join(self.chunks(path))).hexdigest()
         return self._digests[path]
@@ -167,9 +198,10 @@ class OverlayEvidence:
     def chunks(self, path: str) -> Iterator[bytes]:
         """A file's bytes, piece by piece. Raises EvidenceError."""
         if path in self._changed:
-            if len(self._changed[path]) > limit_of(path):
-                raise TooLargeError(f"{len(self._changed[path])} bytes")
-            yield self._changed[path]
+            data = self._changed[path]
+            if _size(data) > limit_of(path):
+                raise TooLargeError(f"{_size(data)} bytes")
+            yield from data.chunks() if isinstance(data, Written) else (data,)
         else:
             yield from self._base.chunks(self._present(path))
 
@@ -177,7 +209,9 @@ class OverlayEvidence:
         """A file's bytes. Raises EvidenceError, also when there are more than `limit`."""
         if path not in self._changed:
             return self._base.read(self._present(path), limit)
-        return _join(iter((self._changed[path],)), limit)
+        return _join(
+            self.chunks(path) if isinstance(data := self._changed[path], Written) else iter((data,)), limit
+        )
 
     def _present(self, path: str) -> str:
         if path not in self._entries:
@@ -200,6 +234,10 @@ def lines(evidence: Evidence, path: str, limit: int) -> Iterator[bytes]:
             raise TooLargeError(f"line {number + 1} is longer than {limit} bytes")
     if rest:
         yield rest
+
+
+def _size(data: bytes | Written) -> int:
+    return data.size if isinstance(data, Written) else len(data)
 
 
 def _join(chunks: Iterator[bytes], limit: int) -> bytes:

@@ -4,14 +4,15 @@ Integrity alone must not be what catches a mutation, so everything around the ch
 """
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ledger.bundle import ATTEMPTS, MANIFEST, SUMMARY
 from ledger.canonical import canonical, sha256
 from verifier.bundle import Bundle
-from verifier.evidence import Evidence, EvidenceError, OverlayEvidence
-from verifier.layout import address_of, kind_of, limit_of
+from verifier.evidence import Evidence, EvidenceError, OverlayEvidence, Written, lines
+from verifier.layout import MAX_LINE, address_of, kind_of, limit_of
 
 
 class MutationError(Exception):
@@ -32,7 +33,7 @@ def forge(bundle: Bundle, changed: Mapping[str, bytes]) -> OverlayEvidence:
     Raises MutationError if the log, the manifest or bundle.json is too broken to be redone.
     """
     evidence = bundle.evidence
-    files = dict(changed)
+    files: dict[str, bytes | Written] = dict(changed)
     cited = _cited(bundle, changed)
     removed = frozenset(
         path
@@ -44,9 +45,14 @@ def forge(bundle: Bundle, changed: Mapping[str, bytes]) -> OverlayEvidence:
         for path, data in changed.items()
         if kind_of(path) == "record" and path in evidence.entries
     }
-    files[ATTEMPTS] = _attempts(evidence, digests)
-    files[MANIFEST], lines = _manifest(bundle, files, removed)
-    files[SUMMARY] = _summary(evidence, sha256(files[MANIFEST]), lines)
+    try:
+        files[ATTEMPTS] = Written(_attempts(evidence, digests))
+    except EvidenceError as fault:
+        raise MutationError(f"{ATTEMPTS} cannot be read: {fault}") from fault
+    counts: Counter[str] = Counter()
+    manifest = Written(_manifest(bundle, files, removed, counts))
+    files[MANIFEST] = manifest
+    files[SUMMARY] = _summary(evidence, manifest.sha256, counts)
     return OverlayEvidence(evidence, changed=files, removed=removed)
 
 
@@ -65,65 +71,60 @@ def _cited(bundle: Bundle, changed: Mapping[str, bytes]) -> set[str]:
     return cited
 
 
-def _attempts(evidence: Evidence, digests: Mapping[str, str]) -> bytes:
+def _attempts(evidence: Evidence, digests: Mapping[str, str]) -> Iterator[bytes]:
     """The attempts log with the records' digests replaced and the chain redone from there on."""
-    try:
-        lines = evidence.read(ATTEMPTS, limit_of(ATTEMPTS)).split(b"\n")
-    except EvidenceError as fault:
-        raise MutationError(f"{ATTEMPTS} cannot be read: {fault}") from fault
     renamed = {f'"record":"{old}"'.encode(): f'"record":"{new}"'.encode() for old, new in digests.items()}
-    changed = []
-    for line in lines:
-        mine = line
-        for old, new in renamed.items():
-            mine = mine.replace(old, new)
-        changed.append(mine)
-    return b"\n".join(relinked(lines, changed))
+
+    def pairs() -> Iterator[tuple[bytes, bytes]]:
+        for line in lines(evidence, ATTEMPTS, MAX_LINE):
+            mine = line
+            for old, new in renamed.items():
+                mine = mine.replace(old, new)
+            yield line, mine
+
+    return linked(pairs())
 
 
-def relinked(old: list[bytes], new: list[bytes]) -> list[bytes]:
-    """The log's new lines, each holding the digest of the one before where its old one held the old one's.
+def linked(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
+    """A log's lines, given as old and new, each holding the digest of the one before where its old one did.
 
     By text: in canonical JSON a key followed by its digest cannot be part of a longer value.
     """
-    linked: list[bytes] = []
-    for place, line in enumerate(new):
-        before, after = (old[place - 1], linked[-1]) if place else (b"", b"")
-        linked.append(line.replace(_previous(before), _previous(after)) if before != after else line)
-    return linked
+    before, after = b"", b""
+    for old, new in pairs:
+        line = new.replace(_previous(before), _previous(after)) if before != after else new
+        yield line
+        before, after = old, line
 
 
 def _previous(line: bytes) -> bytes:
-    return f'"previous":"{sha256(line)}"'.encode()
+    digest = sha256(line.removesuffix(b"\n"))
+    return f'"previous":"{digest}"'.encode()
 
 
 def _manifest(
-    bundle: Bundle, files: Mapping[str, bytes], removed: frozenset[str]
-) -> tuple[bytes, Mapping[str, int]]:
-    """The manifest of the changed bundle, and the size of every file it lists."""
-    listed = {
-        path: (line.size, line.sha256) for path, line in bundle.manifest.lines.items() if path not in removed
-    }
-    listed |= {path: (len(data), sha256(data)) for path, data in files.items()}
-    # written out instead of through `canonical`: paths, digests and sizes need no escapes
-    data = "".join(
-        f'{{"path":"{path}","sha256":"{digest}","size":{size}}}\n'
-        for path, (size, digest) in sorted(listed.items())
-    )
-    return data.encode(), {path: size for path, (size, _) in listed.items()}
+    bundle: Bundle, files: Mapping[str, bytes | Written], removed: frozenset[str], counts: Counter[str]
+) -> Iterator[bytes]:
+    """The manifest of the changed bundle; what it lists is counted by kind."""
+    listed = bundle.manifest.lines
+    for path in sorted({*listed, *files} - removed):
+        if (data := files.get(path)) is None:
+            size, digest = listed[path]
+        elif isinstance(data, Written):
+            size, digest = data.size, data.sha256
+        else:
+            size, digest = len(data), sha256(data)
+        counts["files"] += 1
+        counts[f"{kind_of(path)}s"] += 1
+        # written out instead of through `canonical`: paths, digests and sizes need no escapes
+        yield f'{{"path":"{path}","sha256":"{digest}","size":{size}}}\n'.encode()
 
 
-def _summary(evidence: Evidence, files: str, listed: Mapping[str, int]) -> bytes:
+def _summary(evidence: Evidence, files: str, counts: Mapping[str, int]) -> bytes:
     summary = read_json(evidence, SUMMARY)
-    kinds = [kind_of(path) for path in listed]
     try:
         summary["files"] = files
-        summary["counts"] |= {
-            "files": len(kinds),
-            "records": kinds.count("record"),
-            "alignments": kinds.count("alignment"),
-            "objects": kinds.count("object"),
-        }
+        summary["counts"] |= {name: counts[name] for name in ("files", "records", "alignments", "objects")}
     except (KeyError, TypeError) as fault:
         raise MutationError(f"{SUMMARY} has no counts to redo") from fault
     return canonical(summary)

@@ -4,10 +4,12 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-from ledger.bundle import DOCUMENTS, MANIFEST, SUMMARY
+from ledger.bundle import ATTEMPTS, DOCUMENTS, MANIFEST, SUMMARY
 from verifier.found import ArmKey
 
 Kind = Literal["document", "record", "alignment", "object"]
+#: How large a file may be: as its kind, but for documents of lines, which are streamed.
+Size = Literal["document", "lines", "record", "alignment", "object"]
 
 FOLDERS = ("alignments", "objects", "records")
 #: Files that describe the others, so the manifest cannot list them.
@@ -15,8 +17,9 @@ OUTSIDE_MANIFEST = (SUMMARY, MANIFEST)
 
 MAX_FILES = 200_000
 MAX_LINE = 64 * 2**10
-MAX_BYTES: dict[Kind, int] = {
+MAX_BYTES: dict[Size, int] = {
     "document": 64 * 2**20,
+    "lines": 512 * 2**20,
     "record": 2**20,
     "alignment": 8 * 2**20,
     "object": 8 * 2**30,
@@ -44,7 +47,7 @@ def kind_of(path: str) -> Kind | None:
 @lru_cache(maxsize=4096)
 def limit_of(path: str) -> int:
     """The most bytes that a verifier reads of the file at this path."""
-    return MAX_BYTES[kind_of(path) or "document"]
+    return MAX_BYTES["lines" if path in (ATTEMPTS, MANIFEST) else kind_of(path) or "document"]
 
 
 @lru_cache(maxsize=4096)

@@ -23,7 +23,7 @@ HashableT = TypeVar("HashableT", bound=Hashable)
 T = TypeVar("T")
 
 _MOST_KEPT = 100_000
-_MOST_SHELVED = 20_000  # lines of one file
+_MOST_SHELVED = 2_000  # lines of one file
 _NOTHING = object()
 _MOST_FAULTS = 20  # of one document; the first ones say enough
 

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 
 from ledger.bundle import DOCUMENTS, MANIFEST, SUMMARY, BundleFile
 from ledger.claim import Ledger
-from ledger.lock import Lock
 from ledger.plan import Plan, Surface
 from ledger.record import AlignmentFile, BuildFile, CapturedSurface, Record, RoutingFile
 from verifier.arithmetic.routing import routing_faults
@@ -20,10 +19,12 @@ from verifier.evidence import Evidence, EvidenceError
 from verifier.found import Found
 from verifier.layout import Slot, address_of, kind_of, slot_in_name
 from verifier.library import Library
+from verifier.lockfile import read_lock
 from verifier.logs import read_attempts, read_manifest
 from verifier.workings import PlanWorkings, Workings
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+DOCUMENTS_READ = (SUMMARY, *DOCUMENTS)
 #: What the checks of one record found in it, each with its code; text for what a check lacked.
 Results = tuple[tuple[str, Found | str], ...]
 #: The checks of one record, against the documents of its bundle: no other record is there to be looked at.
@@ -91,15 +92,21 @@ def _digests(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 
 def _documents(evidence: Evidence, library: Library, unread: list[Found]) -> Documents:
-    there = {path for path, entry in evidence.entries.items() if entry.kind == "file"}
+    there = {
+        path for path in DOCUMENTS_READ if (entry := evidence.entries.get(path)) and entry.kind == "file"
+    }
 
     def json(path: str, model: type[ModelT]) -> ModelT | None:
         return library.json(evidence, path, model, unread) if path in there else None
 
+    summary = json(SUMMARY, BundleFile)
+    plan = library.yaml(evidence, "plan.yaml", Plan, unread) if "plan.yaml" in there else None
+    lock, locked = read_lock(evidence, library, unread)
     return Documents(
-        summary=json(SUMMARY, BundleFile),
-        plan=library.yaml(evidence, "plan.yaml", Plan, unread) if "plan.yaml" in there else None,
-        lock=json("plan.lock", Lock),
+        summary=summary,
+        plan=plan,
+        lock=lock,
+        locked=locked,
         ledger=library.yaml(evidence, "ledger.yaml", Ledger, unread) if "ledger.yaml" in there else None,
         build=json("build.json", BuildFile),
         routing=json("routing.json", RoutingFile),

@@ -2,64 +2,100 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 
-from ledger.bundle import ATTEMPTS, MANIFEST, Attempt, ManifestLine
-from ledger.canonical import sha256
-from verifier.bundle import AttemptLine, Event
+from ledger.bundle import (
+    ATTEMPTS,
+    MANIFEST,
+    Attempt,
+    AttemptEnded,
+    AttemptStarted,
+    LogResumed,
+    ManifestLine,
+)
+from ledger.canonical import NO_DIGEST, sha256
+from verifier.bundle import AttemptLine, Ended, Event, Listed, Log, Resumed, Started
 from verifier.evidence import Evidence, EvidenceError, lines
 from verifier.found import Found, several
 from verifier.layout import MAX_FILES, MAX_LINE
 from verifier.library import Library, read_json, unreadable
 
-_ATTEMPT: TypeAdapter[Event] = TypeAdapter(Attempt, config=ConfigDict(defer_build=True))
+_ATTEMPT: TypeAdapter[AttemptStarted | AttemptEnded | LogResumed] = TypeAdapter(
+    Attempt, config=ConfigDict(defer_build=True)
+)
 T = TypeVar("T")
+MAX_FAULTS = 5000  # of the manifest's order; a hostile one may have as many as lines
 #: A line typed, None if it is not one; what is wrong with it.
 Line = tuple[T | None, tuple[Found, ...]]
 
 
-def read_manifest(evidence: Evidence, library: Library, unread: list[Found]) -> Mapping[str, ManifestLine]:
+def read_manifest(evidence: Evidence, library: Library, unread: list[Found]) -> Mapping[str, Listed]:
     """The manifest's lines by path; what is wrong with a line or with their order is appended to `unread`."""
-    found: dict[str, ManifestLine] = {}
-    folded: dict[str, str] = {}
+    found: dict[str, Listed] = {}
+    folded: set[int] = set()  # hashes alone: a name that was there before is looked for when one comes again
     last = ""
     for number, line in _lines(evidence, MANIFEST, library, unread, _manifest_line):
         if line is None:
             continue
-        path = line.path
-        twin = folded.setdefault(path.lower(), path)
+        path, listed = line
+        low = path.lower()
+        twin = path
+        if hash(low) in folded:
+            twin = next((other for other in found if other.lower() == low), path)
+        folded.add(hash(low))
         if path <= last or twin != path:
             what = f"a path after {last}" if path <= last else f"no twin of {twin} that differs in case only"
             unread.append(Found(code="V106", file=MANIFEST, key=str(number), expected=what, got=path))
+            if len(unread) > MAX_FAULTS:
+                return found
         last = max(last, path)
-        found.setdefault(path, line)
+        found.setdefault(path, listed)
     return found
 
 
-def read_attempts(
-    evidence: Evidence, library: Library, unread: list[Found]
-) -> tuple[AttemptLine, ...] | None:
-    """The readable lines of the attempts log with their digests; None if there is no log."""
+def read_attempts(evidence: Evidence, library: Library, unread: list[Found]) -> Log | None:
+    """The readable lines of the attempts log, and where its chain breaks; None if there is no log."""
     entry = evidence.entries.get(ATTEMPTS)
     if entry is None or entry.kind != "file":
         return None
-    return tuple(
-        AttemptLine(number=number, digest=read[0], event=read[1])
-        for number, read in _lines(evidence, ATTEMPTS, library, unread, _attempt_line)
-        if read is not None
-    )
+    found: list[AttemptLine] = []
+    breaks: list[tuple[int, str, str]] = []
+    before = NO_DIGEST
+    for number, line in _lines(evidence, ATTEMPTS, library, unread, partial(_attempt_line, library)):
+        if line is not None:
+            digest, previous, event = line
+            if previous != before:
+                breaks.append((number, before, previous))
+            before = digest
+            found.append(AttemptLine(number, event))
+    return Log(lines=tuple(found), breaks=tuple(breaks))
 
 
-def _manifest_line(data: bytes) -> Line[ManifestLine]:
-    return read_json(data, MANIFEST, ManifestLine.model_validate_json)
+def _manifest_line(data: bytes) -> Line[tuple[str, Listed]]:
+    line, found = read_json(data, MANIFEST, ManifestLine.model_validate_json)
+    return (None, found) if line is None else ((line.path, Listed(line.size, line.sha256)), found)
 
 
-def _attempt_line(data: bytes) -> Line[tuple[str, Event]]:
-    """An event with the digest of its line."""
-    event, found = read_json(data, ATTEMPTS, _ATTEMPT.validate_json)
-    return (None, found) if event is None else ((sha256(data), event), found)
+def _attempt_line(library: Library, data: bytes) -> Line[tuple[str, str, Event]]:
+    """An event with the digest of its line and the one that it holds of the line before."""
+    line, found = read_json(data, ATTEMPTS, _ATTEMPT.validate_json)
+    if line is None:
+        return None, found
+    return (sha256(data), line.previous, _event(line, library)), found
+
+
+def _event(line: AttemptStarted | AttemptEnded | LogResumed, library: Library) -> Event:
+    same = library.same
+    if isinstance(line, AttemptStarted):
+        slot = (same(line.phase), same(line.cell), same(line.history), line.replicate)
+        return Started(line.attempt, slot, line.nonce, line.time_us)
+    if isinstance(line, AttemptEnded):
+        outcome, reason = same(line.outcome), same(line.reason)
+        return Ended(line.attempt, outcome, reason, line.exit_code, line.signal, line.record, line.time_us)
+    return Resumed(line.time_us)
 
 
 def _lines(

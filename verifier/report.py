@@ -14,7 +14,7 @@ from verifier.codes import CODES
 from verifier.evidence import Evidence
 from verifier.found import Found, plain
 from verifier.judge import LEVELS, Judged, mutation_found, sunk_by, worst
-from verifier.layout import kind_of
+from verifier.layout import MAX_FILES, kind_of
 from verifier.library import Library
 from verifier.opening import Given, NothingHereError, opened
 from verifier.trials import MutationTrials
@@ -68,6 +68,9 @@ def check_evidence(
     """Verify a bundle wherever it lies. `library`: what was parsed before, for bundles that share files."""
     if around is not None and not evidence.entries:
         return _nothing_to_check(level, around.findings)
+    if evidence.overfull:
+        many = Found(code="V110", file=".", expected=f"at most {MAX_FILES} files", got="more")
+        return _nothing_to_check(level, (*(around.findings if around else ()), many))
     if (unfinished := _unfinished(evidence, around)) is not None:
         return _nothing_to_check(level, (unfinished,))
     library = Library() if library is None else library
@@ -285,7 +288,7 @@ def _nothing_to_check(level: Level, found: Sequence[Found]) -> Checked:
             for code in codes
         ),
         not_checked=tuple(
-            CheckResult(name=code.code, says=code.says, findings=0, reason="there is no bundle")
+            CheckResult(name=code.code, says=code.says, findings=0, reason="there is no bundle to be checked")
             for code in CODES.values()
             if code.code not in codes
         ),

@@ -5,12 +5,11 @@ from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from ledger.canonical import canonical, sha256
-from ledger.lock import LockedCell
 from ledger.plan import Cell, Gemm, Plan
 from ledger.record import AlignmentFile, RoutingFile
 from verifier.arithmetic import alignment, geometry
 from verifier.arithmetic.arrival import arrival_order, rests_on_lane_order
-from verifier.arithmetic.cells import donor, expand
+from verifier.arithmetic.cells import Planned, donor, expand
 from verifier.arithmetic.schedule import Launch
 from verifier.found import ArmKey
 from verifier.layout import Slot
@@ -34,14 +33,14 @@ class PlanWorkings:
         self.phase: Mapping[str, str] = {cell.name: phase.name for phase, cell in plan.cells()}
 
     @cached_property
-    def cells(self) -> tuple[LockedCell, ...]:
+    def cells(self) -> tuple[Planned, ...]:
         """Every process, in order."""
         return expand(self.plan)
 
     @cached_property
-    def slots(self) -> Mapping[Slot, LockedCell]:
+    def slots(self) -> Mapping[Slot, Planned]:
         """Every process by (phase, cell, history, replicate)."""
-        return {(cell.phase, cell.cell, cell.history, cell.replicate): cell for cell in self.cells}
+        return {cell[:4]: cell for cell in self.cells}
 
     @cached_property
     def donors(self) -> Mapping[ArmKey, str | None]:

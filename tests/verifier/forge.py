@@ -26,6 +26,7 @@ from ledger.plan import Fixture, Plan
 from ledger.record import MARKERS, AlignmentFile, RoutingFile, record_path
 from verifier.arithmetic import geometry
 from verifier.arithmetic.alignment import blocks_of
+from verifier.arithmetic.cells import Planned
 from verifier.arithmetic.schedule import Launch, block_ranges, slices_digest
 from verifier.workings import Workings, alignment_digest
 
@@ -300,8 +301,14 @@ def _lock(plan: Plan, worked: Workings, routing: Document) -> Document:
             }
             for name, one in (("w13", launch.w13), ("w2", launch.w2))
         ],
-        "cells": [cell.model_dump(mode="json") for cell in worked.cells],
+        "cells": [as_locked(cell) for cell in worked.cells],
     }
+
+
+def as_locked(cell: Planned) -> Document:
+    """A process as plan.lock lists it."""
+    swap = cell.swap.model_dump(mode="json") if cell.swap else None
+    return {**cell._asdict(), "swap": swap, "grids": list(cell.grids)}
 
 
 def _tensors(plan: Plan) -> Document:

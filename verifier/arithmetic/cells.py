@@ -1,8 +1,22 @@
 """A plan's matrix as processes, in the order in which they are started (rule in ledger/plan.py)."""
 
+from typing import NamedTuple
+
 from ledger.canonical import sha256
-from ledger.lock import LockedCell
-from ledger.plan import Cell, Plan
+from ledger.plan import Cell, Plan, Swap
+
+
+class Planned(NamedTuple):
+    """One process of a plan with its treatment; the keys are those of `ledger.lock.LockedCell`."""
+
+    phase: str
+    cell: str
+    history: str
+    replicate: int
+    alignment: str
+    donor: str | None
+    swap: Swap | None
+    grids: tuple[int, int]
 
 
 def pinned_grids(plan: Plan) -> tuple[int, int]:
@@ -25,10 +39,16 @@ def donor(cell: Cell, history: str) -> str | None:
     return None
 
 
-def expand(plan: Plan) -> tuple[LockedCell, ...]:
+def expand(plan: Plan) -> tuple[Planned, ...]:
     """Every process of a plan, in order."""
     arms = [(phase.name, cell, history) for phase, cell in plan.cells() for history in cell.histories]
-    processes: list[LockedCell] = []
+    firsts = [
+        Planned(
+            phase, cell.name, history, 1, cell.alignment, donor(cell, history), cell.swap, grids(plan, cell)
+        )
+        for phase, cell, history in arms
+    ]
+    processes: list[Planned] = []
     for replicate in range(1, plan.replicates + 1):
         keyed = sorted(
             (
@@ -39,20 +59,5 @@ def expand(plan: Plan) -> tuple[LockedCell, ...]:
             )
             for place, (phase, cell, history) in enumerate(arms)
         )
-        for _, _, place in keyed:
-            phase, cell, history = arms[place]
-            processes.append(_locked(plan, phase, cell, history, replicate))
+        processes += (firsts[place]._replace(replicate=replicate) for _, _, place in keyed)
     return tuple(processes)
-
-
-def _locked(plan: Plan, phase: str, cell: Cell, history: str, replicate: int) -> LockedCell:
-    return LockedCell(
-        phase=phase,
-        cell=cell.name,
-        history=history,
-        replicate=replicate,
-        alignment=cell.alignment,
-        donor=donor(cell, history),
-        swap=cell.swap,
-        grids=grids(plan, cell),
-    )

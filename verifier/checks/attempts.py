@@ -3,9 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from ledger.bundle import ATTEMPTS, AttemptEnded, AttemptStarted, LogResumed
-from ledger.canonical import NO_DIGEST
-from verifier.bundle import AttemptLine, Bundle, Facts
+from ledger.bundle import ATTEMPTS
+from verifier.bundle import AttemptLine, Bundle, Ended, Facts, Resumed, Started
 from verifier.checks.check import check
 from verifier.found import Found
 from verifier.layout import Slot
@@ -14,13 +13,9 @@ from verifier.layout import Slot
 @check("V408")
 def chain(bundle: Bundle) -> Iterator[Found]:
     """V408: each line holds the sha256 of the line before, the first one zeros: nothing was taken out."""
-    previous = NO_DIGEST
-    for line in bundle.log:
-        if line.event.previous != previous:
-            yield _found(
-                "V408", line, "previous", f"{previous}, the digest of the line before", line.event.previous
-            )
-        previous = line.digest
+    for number, expected, got in bundle.whole_log.breaks:
+        what = f"{expected}, the digest of the line before"
+        yield Found(code="V408", file=ATTEMPTS, key=f"{number}.previous", expected=what, got=got)
 
 
 @check("V409")
@@ -30,7 +25,7 @@ def pairs(bundle: Bundle) -> Iterator[Found]:
     highest, clock = 0, 0
     for line in bundle.log:
         event = line.event
-        if isinstance(event, LogResumed):
+        if isinstance(event, Resumed):
             clock = event.time_us  # another runner, perhaps after a boot: its clock starts anew
         elif event.time_us < clock:
             yield _found(
@@ -41,12 +36,12 @@ def pairs(bundle: Bundle) -> Iterator[Found]:
                 str(event.time_us),
             )
         clock = max(clock, event.time_us)
-        if isinstance(event, AttemptStarted):
+        if isinstance(event, Started):
             if event.attempt <= highest:
                 yield _found("V409", line, "attempt", f"a number above {highest}", str(event.attempt))
             highest = max(highest, event.attempt)
             open_[event.attempt] = line
-        elif isinstance(event, AttemptEnded) and open_.pop(event.attempt, None) is None:
+        elif isinstance(event, Ended) and open_.pop(event.attempt, None) is None:
             yield _found("V409", line, "attempt", "an attempt started and not ended yet", str(event.attempt))
     for number, line in open_.items():
         yield _found("V409", line, "attempt", f"an end of attempt {number} in a finished bundle", "none")
@@ -61,7 +56,7 @@ def records_and_attempts(bundle: Bundle) -> Iterator[Found]:
         if begin is None or end is None:
             yield _record(facts, "attempt", "an attempt in the log, started and ended", str(facts.attempt))
             continue
-        slot = _slot(begin)
+        slot = begin.slot
         pairs = (
             ("attempt", "valid", end.outcome),
             (
@@ -90,7 +85,7 @@ def one_valid_attempt(bundle: Bundle) -> Iterator[Found]:
     valid: dict[Slot, list[int]] = defaultdict(list)
     for number, end in ended.items():
         if end.outcome == "valid" and number in started:
-            valid[_slot(started[number])].append(number)
+            valid[started[number].slot].append(number)
     for slot, numbers in valid.items():
         if len(numbers) > 1:
             yield Found(
@@ -107,8 +102,8 @@ def planned_attempts(bundle: Bundle) -> Iterator[Found]:
     """V413: every attempt is one at a process of the plan: no cohort is mixed with another."""
     planned = bundle.planned.slots
     for line in bundle.log:
-        if isinstance(line.event, AttemptStarted) and _slot(line.event) not in planned:
-            name = ".".join(map(str, _slot(line.event)))
+        if isinstance(line.event, Started) and line.event.slot not in planned:
+            name = ".".join(map(str, line.event.slot))
             yield _found("V413", line, "cell", "a process of the plan", name)
 
 
@@ -117,7 +112,7 @@ def outcomes(bundle: Bundle) -> Iterator[Found]:
     """V414: outcome, exit, signal, record and reason of an attempt say the same (ledger/bundle.py)."""
     for line in bundle.log:
         event = line.event
-        if not isinstance(event, AttemptEnded):
+        if not isinstance(event, Ended):
             continue
         valid = event.outcome == "valid"
         rules = (
@@ -156,11 +151,7 @@ def order(bundle: Bundle) -> Iterator[Found]:
     seen: set[Slot] = set()
     last = -1
     for line in bundle.log:
-        if (
-            not isinstance(line.event, AttemptStarted)
-            or (slot := _slot(line.event)) in seen
-            or slot not in place
-        ):
+        if not isinstance(line.event, Started) or (slot := line.event.slot) in seen or slot not in place:
             continue
         seen.add(slot)
         if place[slot] < last:
@@ -169,20 +160,16 @@ def order(bundle: Bundle) -> Iterator[Found]:
         last = max(last, place[slot])
 
 
-def _by_number(bundle: Bundle) -> tuple[Mapping[int, AttemptStarted], Mapping[int, AttemptEnded]]:
+def _by_number(bundle: Bundle) -> tuple[Mapping[int, Started], Mapping[int, Ended]]:
     """The first start and the first end of every attempt; a second one is V409."""
-    started: dict[int, AttemptStarted] = {}
-    ended: dict[int, AttemptEnded] = {}
+    started: dict[int, Started] = {}
+    ended: dict[int, Ended] = {}
     for line in bundle.log:
-        if isinstance(line.event, AttemptStarted):
+        if isinstance(line.event, Started):
             started.setdefault(line.event.attempt, line.event)
-        elif isinstance(line.event, AttemptEnded):
+        elif isinstance(line.event, Ended):
             ended.setdefault(line.event.attempt, line.event)
     return started, ended
-
-
-def _slot(event: AttemptStarted) -> Slot:
-    return event.phase, event.cell, event.history, event.replicate
 
 
 def _record(facts: Facts, key: str, expected: str, got: str) -> Found:

@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ledger.bundle import AttemptEnded, AttemptStarted, LogResumed
-from verifier.bundle import Bundle, Facts
+from verifier.bundle import Bundle, Ended, Facts, Resumed, Started
 from verifier.checks.check import check
 from verifier.found import Found
 
@@ -105,11 +104,11 @@ def _ran(bundle: Bundle) -> Iterator[_Ran]:
     runner = 0
     for line in bundle.log:
         event = line.event
-        if isinstance(event, LogResumed):
+        if isinstance(event, Resumed):
             runner += 1
-        elif isinstance(event, AttemptStarted):
+        elif isinstance(event, Started):
             open_.setdefault(event.attempt, (runner, event.time_us))
-        elif isinstance(event, AttemptEnded) and event.attempt in open_:
+        elif isinstance(event, Ended) and event.attempt in open_:
             began, begin_us = open_.pop(event.attempt)
             facts = by_attempt.pop(event.attempt, None)
             if facts is not None:

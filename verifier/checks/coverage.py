@@ -1,10 +1,10 @@
 """V401 to V405, who is there: exactly the plan's processes, each once, no two of them the same process."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from ledger.lock import LockedCell
 from ledger.record import record_path
+from verifier.arithmetic.cells import Planned
 from verifier.bundle import Absent, Bundle, Facts
 from verifier.checks.check import check
 from verifier.found import Found
@@ -99,12 +99,14 @@ def _process(facts: Facts) -> object:
     return facts.process
 
 
-def _planned(bundle: Bundle) -> dict[Slot, LockedCell]:
+def _planned(bundle: Bundle) -> Mapping[Slot, Planned]:
     """The plan's processes by the verifier's own expansion; the lock's list if the plan cannot be read."""
     try:
-        return dict(bundle.planned.slots)
+        return bundle.planned.slots
     except Absent:
-        return {(c.phase, c.cell, c.history, c.replicate): c for c in bundle.lock.cells}
+        if bundle.documents.lock is None:
+            raise
+        return {cell[:4]: cell for cell in bundle.documents.locked}
 
 
 def _name(slot: Slot) -> str:

@@ -21,14 +21,15 @@ _LOCK = "plan.lock"
 @check("V307", frozen_only=True)
 def locked_cells(bundle: Bundle) -> Iterator[Found]:
     """V307: the lock lists the plan's processes, each with its treatment, in the order of ledger/plan.py."""
-    mine, locked = bundle.planned.cells, bundle.lock.cells
+    lock = bundle.lock  # Absent, if there is none to be read
+    mine, locked = bundle.planned.cells, bundle.documents.locked if lock else ()
     if len(mine) != len(locked):
         yield Found(
             code="V307", file=_LOCK, key="cells", expected=f"{len(mine)} processes", got=f"{len(locked)}"
         )
     for place, (expected, got) in enumerate(zip(mine, locked, strict=False)):
         if expected != got:
-            keys = [key for key in type(got).model_fields if getattr(expected, key) != getattr(got, key)]
+            keys = [key for key in got._fields if getattr(expected, key) != getattr(got, key)]
             yield Found(
                 code="V307",
                 file=_LOCK,

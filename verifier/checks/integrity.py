@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ledger.bundle import DOCUMENTS, MANIFEST, SUMMARY
-from verifier.bundle import Bundle
+from verifier.bundle import Bundle, Started
 from verifier.checks.check import check
 from verifier.evidence import EvidenceError
 from verifier.found import Found
@@ -116,7 +116,7 @@ def counts(bundle: Bundle) -> Iterator[Found]:
         "records": kinds.count("record"),
         "alignments": kinds.count("alignment"),
         "objects": kinds.count("object"),
-        "attempts": sum(line.event.event == "started" for line in bundle.log),
+        "attempts": sum(isinstance(line.event, Started) for line in bundle.log),
     }
     for name, got in found.items():
         if got != (said := getattr(bundle.summary.counts, name)):

@@ -7,7 +7,7 @@ from ledger.bundle import ATTEMPTS, MANIFEST, SUMMARY
 from ledger.canonical import canonical, sha256
 from verifier.bundle import Bundle
 from verifier.evidence import OverlayEvidence
-from verifier.forger import relinked
+from verifier.forger import linked
 from verifier.layout import kind_of, limit_of
 from verifier.sweep.mutant import Mutant
 
@@ -41,14 +41,14 @@ def _log(bundle: Bundle, files: dict[str, bytes]) -> bytes:
     old = bundle.evidence.read(ATTEMPTS, limit_of(ATTEMPTS)).split(b"\n")
     if ATTEMPTS in files:
         new = files[ATTEMPTS].split(b"\n")
-        return b"\n".join(relinked(old, new)) if len(old) == len(new) else files[ATTEMPTS]
+        return b"\n".join(linked(zip(old, new, strict=True))) if len(old) == len(new) else files[ATTEMPTS]
     digests = {
         bundle.evidence.digest(path): sha256(data)
         for path, data in files.items()
         if kind_of(path) == "record" and path in bundle.evidence.entries
     }
     named = {f'"record":"{a}"'.encode(): f'"record":"{b}"'.encode() for a, b in digests.items()}
-    return b"\n".join(relinked(old, [_replaced(line, named) for line in old]))
+    return b"\n".join(linked((line, _replaced(line, named)) for line in old))
 
 
 def _replaced(line: bytes, named: dict[bytes, bytes]) -> bytes:
