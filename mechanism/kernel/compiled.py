@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from mechanism.kernel.alignment import block_routes
 from mechanism.kernel.compiled_loops import walk
-from mechanism.kernel.dequantize import finite_operands, scale_planes, zero_planes
+from mechanism.kernel.dequantize import finite_operands, packed_zeros
 from mechanism.kernel.gemm import Multiply
 from mechanism.kernel.gemm import marlin_gemm as _marlin_gemm
 from mechanism.kernel.panel import lifted
@@ -70,21 +70,22 @@ class CompiledSums(SliceSums):
             return list(self._walk(routes, [(expert, blocks)], first, last))
         schedule, half = self._schedule, self._schedule.tile_n // 2
         columns = slice(first * half, last * half)
-        cut = [[schedule.slices(block, tile) for tile in range(first, last)] for block in blocks]
+        cut = [self._cuts[block][first:last] for block in blocks]
         slots = _slots(cut, schedule.k_tiles)
         slices = int(slots.max(initial=0)) + 1
         sums: F32 = np.zeros((slices, len(rows), 2, columns.stop - columns.start), dtype=np.float32)
         done = np.zeros((slices, len(blocks), last - first, 2), dtype=np.int32)
         starts = np.cumsum([0] + [len(routes[block]) for block in blocks])
-        magnitude = bits16(self._weights.scales[expert]) & np.uint16(0x7FFF)
-        normal = not bool(np.any(magnitude - np.uint16(1) < np.uint16(0x3FF)))  # none is subnormal
+        scales = bits16(self._weights.scales[expert])
+        grouped = self._weights.group != -1
+        below = (scales & np.uint16(0x7FFF)) - np.uint16(1) < np.uint16(0x3FF)  # subnormal
         walk(  # type: ignore[no-untyped-call]
             self._weights.qweight[expert].view(np.uint8),
-            scale_planes(self._weights, expert),
-            zero_planes(self._weights, expert).astype(np.float32),
+            scales,
+            packed_zeros(self._weights, expert),
             columns.start,
-            self._weights.group != -1,
-            normal,
+            grouped,
+            grouped and not bool(below.any()),
             *self._operands(widen(rows)),
             starts,
             self._interleaved,

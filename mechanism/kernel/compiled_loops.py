@@ -21,11 +21,14 @@ from mechanism.kernel.panel import LIFT
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-STRIDE = 256  # columns from one k to the next in the operands of a step; also the most columns of a piece
+STRIDE = 512  # columns from one k to the next in the operands of a step; also the most columns of a piece
+
+ROOM = 1 << 14  # accumulators that are kept at a time: what stays in a core's own cache
 
 # numba checks signed indices for negative ones, in the way of vector code: offsets are unsigned
 _U = np.uint64
 _S = np.uint64(STRIDE)
+_REBIAS = np.float32(2.0**112)
 _UNLIFT = np.float32(2.0**-LIFT)
 _FLOOR = 64  # under the exponent field of every real product, see `chain`
 _SMALLEST = 127 - 14  # exponent field of subnormal fp16 operands
@@ -73,20 +76,19 @@ def value64(_context: Any, bits: Any) -> Any:
 
 
 @compiled
-def dequantize_row(packed, k, low, scales, zeros, half, grouped, normal, values, fields, to):
-    """Operands of one k and their exponent fields: low nibbles, then high ones.
+def dequantize_short(packed, k, low, large, small, zeros, half, values, fields, to):
+    """Operands of one k and their exponent fields: low nibbles, then high ones. None may be subnormal.
 
-    RN16((q - z) * s), or the exact q - z; a zero has the field 0.
+    RN16((q - z) * s); a zero has the field 0.
 
     Args:
         packed: uint8 (K, byte columns).
         k: Which row.
         low: First byte column.
-        scales: fp32 (STRIDE,), those of the columns.
+        large: fp32 (STRIDE,), 8193 s of the columns.
+        small: fp32 (STRIDE,), 8192 s.
         zeros: fp32 (STRIDE,).
         half: Byte columns.
-        grouped: Whether scales are applied here.
-        normal: Whether no nonzero operand is subnormal.
         values: Out, fp32; from ``to``.
         fields: Out, uint8; from ``to``.
         to: See ``values``.
@@ -94,24 +96,33 @@ def dequantize_row(packed, k, low, scales, zeros, half, grouped, normal, values,
     high = to + half
     for c in range(half):
         code = np.int32(packed[k, low + c])
+        centred = np.float32(np.int32(code & np.int32(15))) - zeros[c]  # exact
+        # 8193 p rounded to 24 bits keeps 11 bits of p: less 8192 p it is RN16(p), ties to even
+        values[to + c] = centred * large[c] - centred * small[c]
+    for c in range(half):
+        code = np.int32(packed[k, low + c])
+        centred = np.float32(np.int32(code >> np.int32(4))) - zeros[half + c]  # exact
+        values[high + c] = centred * large[half + c] - centred * small[half + c]
+    for c in range(half + half):
+        fields[to + c] = np.uint8(bits32(values[to + c]) >> np.int32(23))  # the sign falls off
+
+
+@compiled
+def dequantize_any(packed, k, low, scales, zeros, half, grouped, values, fields, to):
+    """``dequantize_short`` for scales of any size, ``scales``; the exact q - z if not ``grouped``."""
+    high = to + half
+    for c in range(half):
+        code = np.int32(packed[k, low + c])
         values[to + c] = np.float32(np.int32(code & np.int32(15))) - zeros[c]  # exact
     for c in range(half):
         code = np.int32(packed[k, low + c])
         values[high + c] = np.float32(np.int32(code >> np.int32(4))) - zeros[half + c]  # exact
-    if grouped and not normal:
+    if grouped:
         for c in range(half + half):
             product = values[to + c] * scales[c]  # exact: 15 bits
             kept = product * np.float32(8193) - product * np.float32(8192)  # RN16 of a normal one
             small = (product + np.float32(0.75)) - np.float32(0.75)  # RN16: multiples of 2^-24
             values[to + c] = small if abs(product) < np.float32(2.0**-14) else kept
-    elif grouped:
-        for c in range(half + half):
-            product = values[to + c] * scales[c]  # exact: 15 bits
-            # 8193 p rounded to 24 bits keeps 11 bits of p: less 8192 p it is RN16(p), ties to even
-            values[to + c] = product * np.float32(8193) - product * np.float32(8192)
-        for c in range(half + half):
-            fields[to + c] = np.uint8(bits32(values[to + c]) >> np.int32(23))  # the sign falls off
-        return
     for c in range(half + half):
         field = np.int32((bits32(values[to + c]) & np.int32(_EXPONENT)) >> np.int32(23))
         field = field if field > np.int32(_SMALLEST) else np.int32(_SMALLEST)
@@ -223,11 +234,11 @@ def walk(
 
     Args:
         packed: uint8 (K, byte columns).
-        scales: fp32 (K/group, 2, byte columns).
-        zeros: fp32, same shape.
+        scales: uint16 (K/group, columns), fp16 bits, finite.
+        zeros: uint8 (K/group, byte columns), packed.
         origin: First byte column of the run.
         grouped: Whether scales belong to the operand (False if channelwise).
-        normal: Whether no nonzero operand is subnormal.
+        normal: Whether scales are applied and no nonzero operand is subnormal.
         a: fp32 (rows, K), lifted (`panel`), K as (k-tile, warp row, instruction, 16).
         fa: uint8, same shape: exponents, lifted; 0 for a zero.
         starts: int64 (blocks + 1,), the rows of each block.
@@ -241,20 +252,18 @@ def walk(
     """
     rows, warp_rows = a.shape[0], tile_k // 32
     tiles, k_tiles = slots.shape[1], slots.shape[2]
-    most = max(1, STRIDE // (2 * half_tile))
+    per = max(1, STRIDE // (2 * half_tile))  # column tiles of a piece
+    pieces = max(1, min(-(-tiles // per), ROOM // max(1, rows * warp_rows * STRIDE)))
     size = packed.shape[0] // scales.shape[0]
-    acc = np.empty(rows * warp_rows * STRIDE, dtype=np.float32)
+    acc = np.empty(pieces * rows * warp_rows * STRIDE, dtype=np.float32)
     values = np.empty(length * STRIDE, dtype=np.float32)
     fields = np.empty(length * STRIDE, dtype=np.uint8)
     peak = np.empty(STRIDE, dtype=np.uint8)
-    scale = np.empty(STRIDE, dtype=np.float32)
-    zero = np.empty(STRIDE, dtype=np.float32)
+    of_group = np.empty((pieces, 4, STRIDE), dtype=np.float32)
     begun = np.empty((slots.shape[0], tiles), dtype=np.int32)
     begun[:] = 0
-    for first in range(0, tiles, most):
-        last = min(first + most, tiles)
-        low, half = origin + first * half_tile, (last - first) * half_tile
-        width = 2 * half
+    for first in range(0, tiles, per * pieces):
+        last = min(first + per * pieces, tiles)
         acc[:] = np.float32(0)
         group = -1
         for tile in range(k_tiles):
@@ -264,33 +273,32 @@ def walk(
                     k0 = tile * tile_k + offset
                     if k0 // size != group:
                         group = k0 // size
-                        scale[:half] = scales[group, 0, low : low + half]
-                        scale[half:width] = scales[group, 1, low : low + half]
-                        zero[:half] = zeros[group, 0, low : low + half]
-                        zero[half:width] = zeros[group, 1, low : low + half]
+                        for piece, start in enumerate(range(first, last, per)):
+                            low, half = origin + start * half_tile, min(per, last - start) * half_tile
+                            _turn_to(scales[group], zeros[group], low, half, of_group[piece])
                     for sub in range(0, 16, length):
-                        for i in range(length):
-                            dequantize_row(
-                                packed,
-                                _U(k0 + sub + i),
-                                _U(low),
-                                scale,
-                                zero,
-                                _U(half),
-                                grouped,
-                                normal,
-                                values,
-                                fields,
-                                _U(i * STRIDE),
-                            )
                         at = ((tile * warp_rows + w) * 2 + h) * 16 + sub
-                        for row in range(rows):
-                            to = _U((row * warp_rows + w) * STRIDE)
-                            peaks(fa, _U(row), _U(at), fields, length, _U(width), peak)
-                            if length == 8:
-                                step8(a, _U(row), _U(at), values, peak, _U(width), acc, to)
-                            else:
-                                step16(a, _U(row), _U(at), values, peak, _U(width), acc, to)
+                        for piece, start in enumerate(range(first, last, per)):
+                            low, half = origin + start * half_tile, min(per, last - start) * half_tile
+                            scale, large = of_group[piece, 0], of_group[piece, 1]
+                            small, zero = of_group[piece, 2], of_group[piece, 3]
+                            for i in range(length):
+                                k, to = _U(k0 + sub + i), _U(i * STRIDE)
+                                if normal:
+                                    dequantize_short(
+                                        packed, k, _U(low), large, small, zero, _U(half), values, fields, to
+                                    )
+                                else:
+                                    dequantize_any(
+                                        packed, k, _U(low), scale, zero, _U(half), grouped, values, fields, to
+                                    )
+                            for row in range(rows):
+                                to = _U(((piece * rows + row) * warp_rows + w) * STRIDE)
+                                peaks(fa, _U(row), _U(at), fields, length, _U(2 * half), peak)
+                                if length == 8:
+                                    step8(a, _U(row), _U(at), values, peak, _U(2 * half), acc, to)
+                                else:
+                                    step16(a, _U(row), _U(at), values, peak, _U(2 * half), acc, to)
             for block in range(slots.shape[0]):
                 for column in range(first, last):
                     slot = slots[block, column, tile]
@@ -299,13 +307,43 @@ def walk(
                     done[slot, block, column, 0] = begun[block, column]
                     done[slot, block, column, 1] = tile + 1
                     begun[block, column] = tile + 1
+                    piece = (column - first) // per
+                    start = first + piece * per
+                    half = min(per, last - start) * half_tile
                     for row in range(starts[block], starts[block + 1]):
                         for plane in range(2):
+                            at = (piece * rows + row) * warp_rows * STRIDE
                             _take(
-                                acc[row * warp_rows * STRIDE + plane * half + (column - first) * half_tile :],
+                                acc[at + plane * half + (column - start) * half_tile :],
                                 warp_rows,
                                 sums[slot, row, plane, column * half_tile : (column + 1) * half_tile],
                             )
+
+
+@compiled
+def _turn_to(scales, zeros, low, half, out):
+    """What a piece's columns need of one group: scale, 8193 and 8192 times it (exact), and zero point.
+
+    Args:
+        scales: uint16 (columns,), fp16 bits, finite.
+        zeros: uint8 (byte columns,), packed.
+        low: First byte column.
+        half: Byte columns.
+        out: Out, fp32 (4, STRIDE).
+    """
+    for plane in range(2):
+        for c in range(half):
+            byte, to = low + c, plane * half + c
+            # byte b of a word holds columns x0 + 2 plane + 4 x2, x0 = b >> 1, x2 = b & 1 (1.1)
+            column = (byte >> 2) * 8 + ((byte & 3) >> 1) + 2 * plane + 4 * (byte & 1)
+            bits = np.int32(scales[column])
+            # fp16 to fp32: the mantissa moves up 13 bits, the exponent's bias grows by 112; subnormals too
+            scale = value32(np.int32((bits & np.int32(0x7FFF)) << np.int32(13))) * _REBIAS  # exact
+            scale = -scale if bits & np.int32(0x8000) else scale
+            out[0, to] = scale
+            out[1, to] = scale * np.float32(8193)
+            out[2, to] = scale * np.float32(8192)
+            out[3, to] = np.float32((np.int32(zeros[byte]) >> np.int32(4 * plane)) & np.int32(15))
 
 
 @compiled

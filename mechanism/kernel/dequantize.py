@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mechanism.kernel.errors import ShapeError
-from mechanism.kernel.rounding import F32, U8, Stored, narrow, widen
+from mechanism.kernel.rounding import F32, U8, Stored, bits16, narrow, widen
 from mechanism.values import frozen
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -126,12 +126,16 @@ def centred_planes(weights: Weights, expert: int) -> I8:
     return codes - np.repeat(zeros, rows, axis=0)
 
 
+def packed_zeros(weights: Weights, expert: int) -> U8:
+    """Zero points of one expert as the bytes of their packed words, uint8 (K/group, N/2)."""
+    if weights.qzeros is None:
+        return np.full((weights.scales.shape[1], weights.n // 2), SYMMETRIC_ZERO * 0x11, dtype=np.uint8)
+    return np.ascontiguousarray(weights.qzeros[expert]).view(np.uint8)
+
+
 def zero_planes(weights: Weights, expert: int) -> I8:
     """Zero points of one expert in plane order, int8 (K/group, 2, N/2)."""
-    if weights.qzeros is None:
-        shape = (weights.scales.shape[1], 2, weights.n // 2)
-        return np.full(shape, SYMMETRIC_ZERO, dtype=np.int8)
-    return nibble_planes(weights.qzeros[expert]).view(np.int8)
+    return nibble_planes(packed_zeros(weights, expert).view(np.int32)).view(np.int8)
 
 
 def scale_planes(weights: Weights, expert: int) -> F32:
@@ -157,8 +161,9 @@ def finite_operands(weights: Weights, expert: int) -> bool:
     """Whether no operand of this expert is infinite or NaN."""
     if weights.group == -1:
         return True  # the operand is an integer; the scale is applied to the sum
-    largest = np.abs(widen(weights.scales[expert])).max()
-    return bool(largest * 15 < (65520 if weights.dtype == "float16" else 2.0**127))  # False for NaN too
+    magnitude = bits16(weights.scales[expert]) & np.uint16(0x7FFF)  # in the order of the values; NaN is last
+    largest = float(widen(magnitude.max(keepdims=True).view(weights.scales.dtype)).item())
+    return largest * 15 < (65520 if weights.dtype == "float16" else 2.0**127)  # False for NaN too
 
 
 def dequantize(weights: Weights, expert: int) -> Stored:

@@ -82,6 +82,9 @@ class SliceSums:
             group=weights.group,
             kernel=kernel,
         )
+        n_tiles = self._schedule.n_tiles
+        slices = [tile.slices for tile in self._schedule]
+        self._cuts = [slices[low : low + n_tiles] for low in range(0, len(slices), n_tiles)]  # by block
         self._fast = weights.dtype == "float16"
         self._executed: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
 
@@ -172,7 +175,7 @@ class SliceSums:
         for block in blocks:
             rows = slice(start, start + len(routes[block]))
             start = rows.stop
-            cut = [self._schedule.slices(block, tile) for tile in range(first, last)]
+            cut = self._cuts[block][first:last]
             ends = [tuple(part.end for part in slices) for slices in cut]
             low = 0
             for high in range(1, len(cut) + 1):
