@@ -33,6 +33,9 @@ def main(path: str) -> int:
     word, _, argument = fakes.get(cell, fakes.get("*", "")).partition("=")
     if word == "slow":
         time.sleep(float(argument))
+    elif word == "until":
+        while not Path(argument).exists():
+            time.sleep(0.01)
     elif word in ACTIONS and word != "leave":
         return misbehave(word, argument)
     deliver(request, began, dies=word == "die-at-record")

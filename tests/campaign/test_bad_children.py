@@ -135,7 +135,7 @@ def test_grandchild_in_its_own_session_is_gone_before_the_next_cell(
     campaign: Prepare, tmp_path: Path
 ) -> None:
     """Case C1: outcome timeout, and when the next cell starts no descendant lives."""
-    folder = campaign(phases=NATIVE.replace("[H0]", "[H0, H1]"), time_limit_s=2)
+    folder = campaign(phases=NATIVE.replace("[H0]", "[H0, H1]"), time_limit_s=4)
     place = tmp_path / "pid"
     set_fakes(folder, {"native.H0.1": f"grandchild={place}", "native.H1.1": f"grandchild={place}"})
     lived: list[bool] = []
@@ -148,16 +148,16 @@ def test_grandchild_in_its_own_session_is_gone_before_the_next_cell(
     assert lived == [False]
     end = ends(tmp_path / "out")["native.H0.1"]
     assert (end["outcome"], end["descendants_killed"]) == ("timeout", 1)
-    assert end["reason"] == "stopped at its limit of 2 s by TERM"
+    assert end["reason"] == "stopped at its limit of 4 s by TERM"
 
 
 def test_child_that_ignores_term(campaign: Prepare, tmp_path: Path) -> None:
-    folder = campaign(phases=NATIVE, time_limit_s=2)
+    folder = campaign(phases=NATIVE, time_limit_s=4)
     set_fakes(folder, {"*": f"ignore-term={tmp_path / 'ready'}"})
     run(folder, tmp_path / "out")
     end = ends(tmp_path / "out")["native.H0.1"]
     assert (end["outcome"], end["signal"]) == ("timeout", 9)
-    assert end["reason"] == "stopped at its limit of 2 s by KILL, since it did not heed TERM"
+    assert end["reason"] == "stopped at its limit of 4 s by KILL, since it did not heed TERM"
 
 
 def test_child_that_leaves_a_process_behind(campaign: Prepare, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from mechanism.errors import CampaignError, EngineError
 from mechanism.process import files
 from mechanism.process.launch import interpreter
 from tests.campaign.campaign_setup import FAKE, ends, request, run, set_fakes
-from tests.campaign.test_resume import NATIVE, lines, require_whole, start, wait_until
+from tests.campaign.test_resume import NATIVE, TIMEOUT_S, lines, require_whole, start, wait_until
 
 Prepare = Callable[..., Path]
 
@@ -72,7 +72,7 @@ def test_resume_with_another_plan(campaign: Prepare, tmp_path: Path) -> None:
 def test_two_runners(campaign: Prepare, tmp_path: Path) -> None:
     """The second is refused with the first one's pid, whether it resumes or not; the first goes on."""
     folder, out = campaign(phases=NATIVE), tmp_path / "out"
-    set_fakes(folder, {"native.H0.1": "slow=1.5"})
+    set_fakes(folder, {"native.H0.1": f"until={tmp_path / 'both refused'}"})
     first = start(folder, out)
     wait_until(lambda: lines(out) >= 1)
     assert refusal(folder, out, resume=True) == (
@@ -80,7 +80,8 @@ def test_two_runners(campaign: Prepare, tmp_path: Path) -> None:
         " wait for it, or stop it"
     )
     assert f"got one where process {first.pid} runs a campaign;" in refusal(folder, out)
-    first.communicate(timeout=30)
+    (tmp_path / "both refused").touch()
+    first.communicate(timeout=TIMEOUT_S)
     assert first.returncode == 0
     require_whole(out, 2)
     assert folder_lock.holder(out) is None

@@ -25,7 +25,7 @@ from mechanism.fixture.place import ROUTING, folder_of
 from mechanism.plan.document import load_ledger, load_plan
 from mechanism.plan.freeze import read_lock
 from tests.campaign.campaign_setup import QUICK, ROOT, ends, read_events, run, set_fakes
-from tests.campaign.test_resume import NATIVE, require_whole, start, wait_until
+from tests.campaign.test_resume import NATIVE, TIMEOUT_S, below, require_whole, start, wait_until
 
 Prepare = Callable[..., Path]
 PLAN = ROOT / "plans" / "quick.yaml"
@@ -66,14 +66,6 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run_campaign(real).complete
     (folder / "fakes.json").write_text("{}")
     return folder
-
-
-def below(pid: int) -> list[int]:
-    """The children of a process."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 def kill_one(runner: int, kind: str, draw: random.Random) -> bool:
@@ -123,7 +115,7 @@ def test_sweep_of_kills(quick: Path, tmp_path: Path, seed: int) -> None:
                 killed[kind] += 1
                 if kind == "runner":
                     break
-        _, complaint = runner.communicate(timeout=120)
+        _, complaint = runner.communicate(timeout=300)
         assert complaint == b""
         if (tmp_path / "out" / "bundle.json").exists():  # too quick to be killed so often: once more
             require_whole(tmp_path / "out", 70)
@@ -161,7 +153,7 @@ def test_kill_at_every_marker(campaign: Prepare, tmp_path: Path, marker: str, vi
     child = int((tmp_path / "pid").read_text())
     supervisor = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill({"runner": runner.pid, "supervisor": supervisor, "child": child}[victim], signal.SIGKILL)
-    _, complaint = runner.communicate(timeout=30)
+    _, complaint = runner.communicate(timeout=TIMEOUT_S)
     assert complaint == b""
     with contextlib.suppress(AssertionError):  # a supervisor without its runner may need a moment
         wait_until(lambda: not Path(f"/proc/{child}").exists())

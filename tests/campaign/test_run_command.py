@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from mechanism.campaign.request import CampaignResult
 from mechanism.command import run as command
 from mechanism.command import verdict
 from tests.campaign.campaign_setup import ROOT, set_fakes
-from tests.campaign.test_resume import NATIVE, lines, wait_until
+from tests.campaign.test_resume import NATIVE, TIMEOUT_S, lines, wait_until
 
 Prepare = Callable[..., Path]
 
@@ -163,7 +162,7 @@ def test_ctrl_c_twice(plan: Path, tmp_path: Path) -> None:
     runner.send_signal(signal.SIGINT)
     runner.send_signal(signal.SIGTERM)
     os.kill(runner.pid, signal.SIGCONT)
-    _, said = runner.communicate(timeout=60)
+    _, said = runner.communicate(timeout=TIMEOUT_S)
     assert runner.returncode in (130, 143)
     assert said.decode().endswith(f"go on with: mechanism run {plan} --out {out} --resume\n")
 
@@ -198,7 +197,6 @@ def test_verifier_of_a_refused_run_is_ended(tmp_path: Path, monkeypatch: pytest.
     script.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import time; time.sleep(60)'\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
-    began = time.monotonic()
     with (
         pytest.raises(LookupError),
         verdict.verifier(tmp_path / "plan.yaml", tmp_path, resume=True, as_json=False) as started,
@@ -207,7 +205,6 @@ def test_verifier_of_a_refused_run_is_ended(tmp_path: Path, monkeypatch: pytest.
     child = started._started
     assert child is not None
     assert child.returncode == -signal.SIGKILL
-    assert time.monotonic() - began < 60
 
 
 def test_status_quotes_the_folder(campaign: Prepare, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def facts(_argument: str) -> None:
 def ignore_term(place: str) -> None:
     """Write `ready` once TERM is ignored, then wait."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    Path(place).write_text("ready")
+    tell(place, "ready")
     time.sleep(100)
 
 
@@ -53,28 +53,47 @@ def flood(_argument: str) -> None:
 
 def tree(_argument: str) -> None:
     """Three children with sessions, each with a child with a session, each of which forks once more."""
+    there, here = os.pipe()
     for _ in range(3):
         if os.fork() == 0:
             os.setsid()
             if os.fork() == 0:
                 os.setsid()
                 os.fork()
+            os.write(here, b"1")
             time.sleep(100)
-    time.sleep(0.3)
+    for _ in range(9):
+        os.read(there, 1)  # until all of them are there
 
 
 def _orphan(place: str) -> None:
-    """A process in a session of its own, whose parent is gone; it ignores TERM and HUP."""
-    if os.fork() != 0:
+    """A process in a session of its own, whose parent is gone; it ignores TERM and HUP.
+
+    Returns when all that is so, and its pid is in the file.
+    """
+    there, here = os.pipe()
+    middle = os.fork()
+    if middle != 0:
+        os.close(here)
+        os.read(there, 1)  # its end: nobody holds the other side any more
+        os.waitpid(middle, 0)
         return
     os.setsid()
     if os.fork() != 0:
         os._exit(0)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    Path(place).write_text(str(os.getpid()))
+    tell(place, str(os.getpid()))
+    os.close(here)
     time.sleep(100)
     os._exit(0)
+
+
+def tell(place: str, text: str) -> None:
+    """A file that has its text from the moment that it is there."""
+    beside = Path(f"{place}.{os.getpid()}")
+    beside.write_text(text)
+    beside.rename(place)
 
 
 ACTIONS: dict[str, Callable[[str], object]] = {

@@ -54,7 +54,7 @@ def start(
             module=module,
             request=str(own / "request.json"),
             environment={"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
-            limit_us=20_000_000,
+            limit_us=60_000_000,
             contain=containment(
                 kind,
                 engine=engine,
@@ -65,7 +65,7 @@ def start(
                 limits=LIMITS,
             ),
         )
-        return Running(launch).finish(timeout_s=30)
+        return Running(launch).finish(timeout_s=120)
 
 
 def tried(place: Path) -> list[Path]:
