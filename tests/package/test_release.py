@@ -106,6 +106,28 @@ def test_a_release_is_good_evidence(
     assert found == ()
 
 
+def test_a_private_layer_keeps_its_captures_at_home(keys: tuple[Path, Path], tmp_path: Path) -> None:
+    """They tell of weights and prompt; what is released without them names both by digest only."""
+    parts = forge.good_parts()
+    text = parts.plan.decode()
+    start, end = text.index("fixture:\n"), text.index("selected_from:")
+    section = (
+        f'fixture:\n  recipe: imported-awq/1\n  weights: "{"0" * 64}"\n  inputs: "{"1" * 64}"\n'
+        "  private: true\n  tokens: 12\n  experts: 72\n  top_k: 4\n  hidden: 512\n  intermediate: 192\n"
+        "  group_size: 64\n  dtype: float16\n\n"
+    )
+    parts.plan = (text[:start] + section + text[end:]).encode()
+    bundle = forge.write(forge.seal(parts), tmp_path / "bundle")
+    with pytest.raises(PackageError) as caught:
+        made(bundle, tmp_path / "raw.zip", keys[0])
+    assert str(caught.value) == (
+        "plan.yaml: fixture.private: true, so captures stay at home; package it with --without-raw"
+    )
+    assert not (tmp_path / "raw.zip").exists()
+    names = entries(made(bundle, tmp_path / "r.zip", keys[0], raw=False)).keys()
+    assert [name for name in names if "/objects/" in name] == []
+
+
 def test_without_raw_records_are_good_and_raw_is_missing(signed: Path) -> None:
     with open_release(signed, key=None) as opened:
         assert assess(opened.evidence, Library(), level="records", anchor=None).found == ()
