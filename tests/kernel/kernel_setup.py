@@ -1,6 +1,7 @@
 """Small problems with everything in them, drawn from a seed; and where the vectors are."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,55 @@ def launch(tile_k: int, tile_n: int, grid: int) -> Launch:
 def hexed(stored: Stored) -> list[str]:
     """Bits for a failing message."""
     return [f"0x{int(bits):04X}" for bits in bits16(stored).reshape(-1)]
+
+
+def _plain(_rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return values
+
+
+def _wide(rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Any exponent of fp16, subnormals too."""
+    return np.asarray(values * 2.0 ** rng.integers(-24, 13, size=values.shape))
+
+
+def _cancelling(_rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Exact opposites, eight k apart."""
+    cut = values.reshape(len(values), -1, 2, 8).copy()
+    cut[:, :, 1] = -cut[:, :, 0]
+    return cut.reshape(values.shape)
+
+
+def _bit_patterns(rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Uniformly random finite patterns."""
+    bits = rng.integers(0, 1 << 16, size=values.shape, dtype=np.uint16)
+    found = bits.view(np.float16).astype(np.float32)
+    return np.where(np.isfinite(found), found, 65504)
+
+
+def _zeros(rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Mostly zeros of both signs."""
+    return np.where(rng.random(values.shape) < 0.9, np.copysign(0.0, values), values)
+
+
+def _specials(_rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An Inf and a NaN among them."""
+    spoilt = values.copy()
+    spoilt[0, 3], spoilt[-1, 5] = np.inf, np.nan
+    return spoilt
+
+
+def _largest(_rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Sums that overflow fp16."""
+    return np.asarray(np.copysign(65504.0, values))
+
+
+SHAPED: tuple[Callable[[np.random.Generator, Any], Any], ...] = (
+    _plain,
+    _wide,
+    _cancelling,
+    _bit_patterns,
+    _zeros,
+    _specials,
+    _largest,
+)
+"""What activations are made of standard normal ones: adversarial inputs of a chain."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mechanism.kernel.gemm import marlin_gemm
 from mechanism.kernel.rounding import bits16
-from tests.kernel.kernel_setup import Problem, launch, problem
+from tests.kernel.kernel_setup import SHAPED, Problem, launch, problem
 
 compiled = pytest.importorskip(
     "mechanism.kernel.compiled", reason="numba is the extra `fast`", exc_type=ImportError
@@ -20,57 +20,6 @@ compiled = pytest.importorskip(
 pytestmark = pytest.mark.slow  # compiling alone takes some ten seconds in a fresh environment
 
 TILES = ((64, 128), (128, 128), (128, 64), (64, 256))
-
-
-def _plain(_rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return values
-
-
-def _wide(rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Any exponent of fp16, subnormals too."""
-    return np.asarray(values * 2.0 ** rng.integers(-24, 13, size=values.shape))
-
-
-def _cancelling(_rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Exact opposites, eight k apart."""
-    cut = values.reshape(len(values), -1, 2, 8).copy()
-    cut[:, :, 1] = -cut[:, :, 0]
-    return cut.reshape(values.shape)
-
-
-def _bit_patterns(rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Uniformly random finite patterns."""
-    bits = rng.integers(0, 1 << 16, size=values.shape, dtype=np.uint16)
-    found = bits.view(np.float16).astype(np.float32)
-    return np.where(np.isfinite(found), found, 65504)
-
-
-def _zeros(rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Mostly zeros of both signs."""
-    return np.where(rng.random(values.shape) < 0.9, np.copysign(0.0, values), values)
-
-
-def _specials(_rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An Inf and a NaN among them."""
-    spoilt = values.copy()
-    spoilt[0, 3], spoilt[-1, 5] = np.inf, np.nan
-    return spoilt
-
-
-def _largest(_rng: np.random.Generator, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Sums that overflow fp16."""
-    return np.asarray(np.copysign(65504.0, values))
-
-
-SHAPED: tuple[Callable[..., Any], ...] = (
-    _plain,
-    _wide,
-    _cancelling,
-    _bit_patterns,
-    _zeros,
-    _specials,
-    _largest,
-)
 
 
 def compare(given_: Problem, tile: tuple[int, int], grid: int, **options: Any) -> int:

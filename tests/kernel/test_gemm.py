@@ -1,5 +1,6 @@
 """The grouped GEMM against the plain reading, and its laws (marlin-moe 6, 7)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,9 @@ from mechanism.kernel import plain, sums
 from mechanism.kernel.atomic import Sampled, orders, outcomes
 from mechanism.kernel.errors import KernelError, ShapeError
 from mechanism.kernel.gemm import Gemm, marlin_gemm, schedule_of
-from mechanism.kernel.rounding import bits16
+from mechanism.kernel.rounding import bits16, differing_bits, narrow
 from mechanism.kernel.schedule import Schedule
-from tests.kernel.kernel_setup import Problem, few, launch, problem
+from tests.kernel.kernel_setup import SHAPED, Problem, few, launch, pack, problem
 
 
 def run(given: Problem, tile: tuple[int, int, int] = (64, 128, 5), **options: Any) -> Gemm:
@@ -105,6 +106,29 @@ def test_elements_are_the_plain_reading(  # noqa: PLR0917
         column = data.draw(st.integers(0, 255))
         want = oracle(given_, schedule, route, column, arch, weighted=weighted)
         assert f"{int(bits16(got.output)[route, column]):04x}" == f"{want:04x}"
+
+
+class General(sums.SliceSums):
+    """All of it by the general scheme, which takes anything (tensor-core 7.2)."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._fast = False
+
+
+@pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_90"])
+@pytest.mark.parametrize("shaped", SHAPED, ids=lambda made: made.__name__.strip("_"))
+def test_the_fast_chain_is_the_general_one(shaped: Callable[..., Any], arch: str) -> None:
+    """Steps of zeros, cancelled and tiny accumulators, the widest exponents: every element of a GEMM."""
+    rng = np.random.default_rng(99)
+    given_ = problem(99, tokens=12, spread=6)
+    a = narrow(np.asarray(shaped(rng, rng.standard_normal(given_.a.shape)), dtype=np.float64), "float16")
+    codes = np.where(rng.random(given_.codes.shape) < 0.5, given_.zeros.repeat(128, axis=1), given_.codes)
+    weights = replace(given_.weights, qweight=pack(codes))  # half of the operands are zero
+    made = replace(given_, a=a, weights=weights)
+    want, got = run(made, arch=arch, summed=General), run(made, arch=arch)
+    assert differing_bits(got.output, want.output).tolist() == []
+    assert got.executed == want.executed
 
 
 @settings(deadline=None, max_examples=20)
