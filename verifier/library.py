@@ -34,6 +34,7 @@ class Library:
     def __init__(self) -> None:
         self._kept: dict[Hashable, Any] = {}
         self._shelves: dict[str, dict[bytes, Any]] = {}
+        self._firsts: dict[str, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, or what it gave for the same key before."""
@@ -43,6 +44,10 @@ class Library:
             if len(self._kept) < _MOST_KEPT:
                 self._kept[key] = kept
         return cast("T", kept)
+
+    def first(self, name: str, value: T) -> T:
+        """The first value of this name: what is read later and equal need not be kept twice."""
+        return cast("T", self._firsts.setdefault(name, value))
 
     def shelf(self, name: str) -> dict[bytes, Any]:
         """What the lines of one file were read as, by their bytes; filled by `shelve`."""

@@ -35,6 +35,9 @@ Line = tuple[T | None, tuple[Found, ...]]
 def read_manifest(evidence: Evidence, library: Library, unread: list[Found]) -> Mapping[str, Listed]:
     """The manifest's lines by path; what is wrong with a line or with their order is appended to `unread`."""
     found: dict[str, Listed] = {}
+    model: Mapping[str, Listed] = library.first(MANIFEST, found)
+    names = iter(evidence.entries)
+    name = ""
     folded: set[int] = set()  # hashes alone: a name that was there before is looked for when one comes again
     last = ""
     for number, line in _lines(evidence, MANIFEST, library, unread, _manifest_line):
@@ -52,7 +55,10 @@ def read_manifest(evidence: Evidence, library: Library, unread: list[Found]) -> 
             if len(unread) > MAX_FAULTS:
                 return found
         last = max(last, path)
-        found.setdefault(path, listed)
+        while name < path:  # both ascend: a name is kept once, not once here and once there
+            name = next(names, "~")
+        same = model.get(path)
+        found.setdefault(name if name == path else path, same if same == listed else listed)
     return found
 
 
@@ -63,6 +69,7 @@ def read_attempts(evidence: Evidence, library: Library, unread: list[Found]) -> 
         return None
     found: list[AttemptLine] = []
     breaks: list[tuple[int, str, str]] = []
+    model: list[AttemptLine] = library.first(ATTEMPTS, found)
     before = NO_DIGEST
     for number, line in _lines(evidence, ATTEMPTS, library, unread, partial(_attempt_line, library)):
         if line is not None:
@@ -70,7 +77,8 @@ def read_attempts(evidence: Evidence, library: Library, unread: list[Found]) -> 
             if previous != before:
                 breaks.append((number, before, previous))
             before = digest
-            found.append(AttemptLine(number, event))
+            mine, place = AttemptLine(number, event), len(found)
+            found.append(model[place] if place < len(model) and model[place] == mine else mine)
     return Log(lines=tuple(found), breaks=tuple(breaks))
 
 
