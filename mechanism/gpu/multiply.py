@@ -17,8 +17,9 @@ from mechanism.kernel.alignment import Alignment
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights
 from mechanism.kernel.devices import Device
-from mechanism.kernel.gemm import Gemm, schedule_of
+from mechanism.kernel.gemm import Gemm
 from mechanism.kernel.rounding import Stored
+from mechanism.kernel.sums import schedule_of
 
 
 class GpuGemm:

@@ -16,7 +16,6 @@ from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, from_planes
 from mechanism.kernel.errors import ShapeError
 from mechanism.kernel.rounding import F32, Stored, add, multiply, narrow, storage, widen
-from mechanism.kernel.schedule import Schedule
 from mechanism.kernel.shapes import require_gemm
 from mechanism.kernel.sums import SliceSums, TileSums
 from mechanism.values import frozen
@@ -42,22 +41,6 @@ class Gemm:
 
 Multiply = Callable[..., Gemm]
 """An implementation of the GEMM: called like ``marlin_gemm``, with the same bits."""
-
-
-def schedule_of(
-    weights: Weights, alignment: Alignment, launch: Launch, *, kernel: str = versions.DEFAULT
-) -> Schedule:
-    """The schedule of one GEMM: its geometry is all that decides it (marlin-moe 5)."""
-    return Schedule(
-        n=weights.n,
-        k=weights.k,
-        tile_k=launch.tile_k,
-        tile_n=launch.tile_n,
-        grid=launch.grid,
-        padded_blocks=len(alignment.expert_ids),
-        group=weights.group,
-        kernel=kernel,
-    )
 
 
 def marlin_gemm(  # noqa: PLR0913 - the operator's own arguments, named at every call

@@ -55,6 +55,22 @@ class _Run:
     ends: tuple[int, ...]
 
 
+def schedule_of(
+    weights: Weights, alignment: Alignment, launch: Launch, *, kernel: str = versions.DEFAULT
+) -> Schedule:
+    """The schedule of one GEMM: its geometry is all that decides it (marlin-moe 5)."""
+    return Schedule(
+        n=weights.n,
+        k=weights.k,
+        tile_k=launch.tile_k,
+        tile_n=launch.tile_n,
+        grid=launch.grid,
+        padded_blocks=len(alignment.expert_ids),
+        group=weights.group,
+        kernel=kernel,
+    )
+
+
 class SliceSums:
     """Iterates over ``TileSums``; ``executed`` is complete once the iteration is."""
 
@@ -72,16 +88,7 @@ class SliceSums:
         self._a, self._weights, self._alignment, self._top_k = a, weights, alignment, top_k
         self._rule = rules(arch, weights.dtype)
         self._interleaved = versions.version(kernel).interleaved_rows
-        self._schedule = Schedule(
-            n=weights.n,
-            k=weights.k,
-            tile_k=launch.tile_k,
-            tile_n=launch.tile_n,
-            grid=launch.grid,
-            padded_blocks=len(alignment.expert_ids),
-            group=weights.group,
-            kernel=kernel,
-        )
+        self._schedule = schedule_of(weights, alignment, launch, kernel=kernel)
         n_tiles = self._schedule.n_tiles
         slices = [tile.slices for tile in self._schedule]
         self._cuts = [slices[low : low + n_tiles] for low in range(0, len(slices), n_tiles)]  # by block

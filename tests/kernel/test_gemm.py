@@ -13,9 +13,10 @@ from mechanism.kernel import alignment as al
 from mechanism.kernel import plain, sums
 from mechanism.kernel.atomic import Sampled, orders, outcomes
 from mechanism.kernel.errors import KernelError, ShapeError
-from mechanism.kernel.gemm import Gemm, marlin_gemm, schedule_of
+from mechanism.kernel.gemm import Gemm, marlin_gemm
 from mechanism.kernel.rounding import bits16, differing_bits, narrow
 from mechanism.kernel.schedule import Schedule
+from mechanism.kernel.sums import schedule_of
 from tests.kernel.kernel_setup import SHAPED, Problem, few, launch, pack, problem
 
 
