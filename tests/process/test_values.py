@@ -2,13 +2,18 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mechanism.values import frozen
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @frozen
@@ -106,3 +111,26 @@ def test_fields_too_few_and_too_many_are_named(given: dict[str, Any], message: s
 def test_the_class_checks_what_it_is_given() -> None:
     with pytest.raises(ValueError, match=r"^cta: expected 0 or more, got -1$"):
         Slice(cta=-1)
+
+
+def test_no_class_of_a_cold_process_compiles_its_methods() -> None:
+    """Nor does one load more of what was installed than numpy and rfc8785: it pays for both 70 times."""
+    code = """
+import dataclasses, sys
+real, found = dataclasses.dataclass, []
+def watched(cls=None, /, **asked):
+    def made(later):
+        if asked.get("init", True) and later.__module__.startswith(("mechanism", "ledger")):
+            found.append(f"{later.__module__}.{later.__name__}")
+        return real(later, **asked)
+    return made if cls is None else made(cls)
+dataclasses.dataclass = watched
+before = set(sys.modules)
+import mechanism.process.child, mechanism.engine.simulated
+names = {name.partition(".")[0] for name in sys.modules.keys() - before}
+print(found, sorted(names - sys.stdlib_module_names))
+"""
+    argv = [sys.executable, "-s", "-P", "-c", code]
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    told = subprocess.run(argv, env=environment, check=True, capture_output=True, text=True).stdout
+    assert told == "[] ['ledger', 'mechanism', 'numpy', 'rfc8785']\n"
