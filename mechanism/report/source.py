@@ -80,6 +80,9 @@ def read_source(folder: Path) -> Source:
     Raises:
         ReportError: No bundle, or one without a plan that can be read.
     """
+    if not (folder / "plan.yaml").is_file():
+        found = "a folder without plan.yaml" if folder.is_dir() else "none"
+        raise ReportError(f"{folder}: expected the folder of a bundle, got {found}; unpack a release first")
     if not (folder / "bundle.json").is_file():
         raise ReportError(
             f"{folder}: expected a finished bundle, found no bundle.json; go on with it by `mechanism"

@@ -47,8 +47,12 @@ def trace_bundle(folder: Path, asked: Asked, cache: Path) -> Trace:
 
     Raises:
         PlanError, FaultsError: The bundle's plan cannot be read.
-        TraceError: No such cell, element or record.
+        TraceError: No bundle, or no such cell, element or record.
     """
+    if not (folder / "plan.yaml").is_file():
+        raise TraceError(
+            f"{folder}: expected the folder of a bundle, found no plan.yaml in it; check the path"
+        )
     plan = load_plan(folder / "plan.yaml").plan
     name = cell_name(plan, asked.cell)
     document(RoutingFile, folder, "routing.json")  # a bundle without it is none

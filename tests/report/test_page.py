@@ -208,10 +208,21 @@ def test_what_is_no_bundle_is_refused(bundle: Path, tmp_path: Path, copied: Copi
     done = make(tmp_path / "none", tmp_path / "page")
     assert (done.exit_code, done.stderr) == (
         4,
-        f"mechanism: refused: {tmp_path / 'none'}: expected a finished bundle, found no bundle.json; go on with it by"
-        " `mechanism run --resume`\n",
+        f"mechanism: refused: {tmp_path / 'none'}: expected the folder of a bundle, got none; unpack a release first\n",
+    )
+    (tmp_path / "empty").mkdir()
+    assert make(tmp_path / "empty", tmp_path / "page").stderr == (
+        f"mechanism: refused: {tmp_path / 'empty'}: expected the folder of a bundle, got a folder without plan.yaml;"
+        " unpack a release first\n"
     )
     folder = copied()
+    kept = (folder / "bundle.json").read_bytes()
+    (folder / "bundle.json").unlink()
+    assert make(folder, tmp_path / "page").stderr == (
+        f"mechanism: refused: {folder}: expected a finished bundle, found no bundle.json; go on with it by"
+        " `mechanism run --resume`\n"
+    )
+    (folder / "bundle.json").write_bytes(kept)
     (folder / "plan.yaml").write_text("[]")
     done = make(folder, tmp_path / "page")
     assert done.exit_code == 4

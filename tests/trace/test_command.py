@@ -102,3 +102,11 @@ def test_json() -> None:
 def test_refusals(args: list[str], says: str) -> None:
     done = run(*args)
     assert (done.exit_code, done.stderr) == (4, f"mechanism: refused: {says}\n")
+
+
+def test_a_folder_that_is_no_bundle(tmp_path: Path) -> None:
+    done = run(f"{tmp_path}/native", "--row", "0", "--column", "0")
+    assert (done.exit_code, done.stderr) == (
+        4,
+        f"mechanism: refused: {tmp_path}: expected the folder of a bundle, found no plan.yaml in it; check the path\n",
+    )
