@@ -22,7 +22,7 @@ from mechanism.kernel import alignment, configuration
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.devices import DEVICES, Device
 
-MOST_TOKENS = 65_536  # of a batch that is drawn: an answer takes a second at most
+MOST_TOKENS = 32_768  # of a batch that is drawn: an answer takes a second at most
 _LAUNCH = re.compile(r"^(?:(w13|w2)=)?(\d+)x(\d+)x(\d+)$")
 
 

@@ -133,7 +133,7 @@ def test_recorded_routes(checkpoint: Path, suffix: str) -> None:
         (QWEN, "expected --tokens N (tokens in one call of the layer), or --routes FILE, got neither"),
         (
             [*QWEN, "--tokens", "1000000000"],
-            "--tokens: expected at most 65536 in one call of the layer, got 1000000000; a server passes at most its"
+            "--tokens: expected at most 32768 in one call of the layer, got 1000000000; a server passes at most its"
             " max_num_batched_tokens",
         ),
         (
