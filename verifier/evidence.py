@@ -5,12 +5,13 @@ are kept, so that a bundle mutated in memory costs the files that the mutation t
 """
 
 import hashlib
+import io
 import os
 import stat
-import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Literal, Protocol
@@ -18,6 +19,7 @@ from typing import IO, Literal, Protocol
 from verifier.layout import FOLDERS, MAX_FILES, limit_of
 
 CHUNK = 2**20
+_BATCH = 256  # lines written at a time
 _NO_FOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block the open
 
 
@@ -131,15 +133,16 @@ class FolderEvidence:
 
 
 class Written:
-    """A file made piece by piece; on disk once it is large, so that it costs no memory."""
+    """A file made of lines; on disk once it is large, so that it costs no memory."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=CHUNK)  # noqa: SIM115 - see below
-        weakref.finalize(self, self._file.close)  # lives as long as this does
-        state = hashlib.sha256()
-        for piece in pieces:
-            self._file.write(piece)
-            state.update(piece)
+        state, rest = hashlib.sha256(), iter(pieces)
+        self._file: IO[bytes] = io.BytesIO()
+        while batch := b"".join(islice(rest, _BATCH)):
+            if isinstance(self._file, io.BytesIO) and self._file.tell() > CHUNK:
+                self._file = _on_disk(self, self._file.getvalue())
+            self._file.write(batch)
+            state.update(batch)
         self.size = self._file.tell()
         self.sha256 = state.hexdigest()
 
@@ -151,6 +154,16 @@ class Written:
             chunk = self._file.read(CHUNK)
             at += len(chunk)
             yield chunk
+
+
+def _on_disk(owner: Written, data: bytes) -> IO[bytes]:
+    """A nameless file that begins with these bytes and is gone with its owner."""
+    import tempfile  # noqa: PLC0415 - most bundles are small, and it imports much
+
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+    weakref.finalize(owner, file.close)
+    file.write(data)
+    return file
 
 
 class OverlayEvidence:
