@@ -21,6 +21,11 @@ _DTYPES = {"F16": "float16", "BF16": "bfloat16"}
 _WIDTH = 2
 #: High bytes of values whose exponent is all ones, sign aside: infinity or NaN.
 _SPECIAL = {"float16": re.compile(rb"[\x7c-\x7f\xfc-\xff]"), "bfloat16": re.compile(rb"[\x7f\xff]")}
+#: All other high bytes: where nothing else is left, nothing needs a closer look.
+_USUAL = {
+    dtype: bytes(byte for byte in range(256) if not special.match(bytes([byte])))
+    for dtype, special in _SPECIAL.items()
+}
 
 
 class TensorFileError(ValueError):
@@ -148,6 +153,8 @@ def _tensor(source: _Source, place: _Place) -> Tensor:
 def _has_nan(data: bytes, dtype: str) -> bool:
     """Whether any element is a NaN: exponent all ones, mantissa not zero."""
     high, low = data[1::2], data[::2]
+    if not high.translate(None, _USUAL[dtype]):
+        return False
     for match in _SPECIAL[dtype].finditer(high):
         place = match.start()
         if dtype == "float16":
