@@ -13,6 +13,7 @@ from verifier.__main__ import cli
 from verifier.assess import assess
 from verifier.evidence import FolderEvidence
 from verifier.library import Library
+from verifier.sweep.bits import leaf_changed
 from verifier.sweep.survey import sweep
 
 SMALL = Path(__file__).resolve().parents[1] / "evidence" / "base"
@@ -55,6 +56,33 @@ def test_what_no_reason_covers_fails_the_sweep(monkeypatch: pytest.MonkeyPatch) 
     done = CliRunner().invoke(cli, ["mutate", str(SMALL), "--sweep", "--sample", "25"], standalone_mode=False)
     assert done.return_value == 1
     assert "leaf changed, forged: records/" in done.output
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "place"),
+    [
+        (
+            "records/x.json",
+            b'{"flags":{"quiet":0,"debug":1}}',
+            b'{"flags":{"quiet":1,"debug":1}}',
+            ".flags.quiet",
+        ),
+        (
+            "records/x.json",
+            b'{"flags":{"quiet":0,"debug":1}}',
+            b'{"flags":{"puiet":0,"debug":1}}',
+            ".flags.quiet",
+        ),
+        ("records/x.json", b'{"a":[{"b":"c"},{"b":"c"}]}', b'{"a":[{"b":"c"},{"b":"s"}]}', ".a[*].b"),
+        ("records/x.json", b'{"a":1,"b":2}', b'{"a":1,"a":2}', ""),
+        ("records/x.json", b'{"a":1,"b":2}', b'{"a":1,"b":2]', ""),
+        ("attempts.jsonl", b'{"a":1}\n{"a":2}\n', b'{"a":1}\n{"a":3}\n', "[*].a"),
+    ],
+)
+def test_a_flipped_bit_is_argued_for_by_the_value_that_it_changed(
+    path: str, old: bytes, new: bytes, place: str
+) -> None:
+    assert leaf_changed(path, old, new) == place
 
 
 def test_a_bundle_with_findings_is_not_swept(parts: Parts, tmp_path: Path) -> None:

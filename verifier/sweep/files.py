@@ -6,6 +6,7 @@ from itertools import pairwise
 from ledger.bundle import MANIFEST, SUMMARY
 from verifier.evidence import Evidence
 from verifier.layout import kind_of, limit_of
+from verifier.sweep.bits import leaf_changed
 from verifier.sweep.mutant import Mutant
 
 _KILOBYTE = 1024
@@ -24,8 +25,12 @@ def file_mutants(evidence: Evidence) -> Iterator[Mutant]:
             flipped = bytearray(data)
             spot = begin + min(_KILOBYTE, len(data) - begin) // 2
             flipped[spot] ^= 1
+            where = "" if kind_of(path) == "object" else leaf_changed(path, data, bytes(flipped))
             yield Mutant(
-                kind="bit flipped", place=place, what=f"{path} byte {spot}", changed={path: bytes(flipped)}
+                kind="bit flipped",
+                place=f"{place}{where}",
+                what=f"{path} byte {spot}",
+                changed={path: bytes(flipped)},
             )
     for one, other in pairwise(paths):
         if kind_of(one) == kind_of(other):

@@ -10,6 +10,7 @@ from ledger.canonical import canonical, sha256
 from ledger.fault import Path, key_path
 from verifier.evidence import Evidence
 from verifier.layout import kind_of, limit_of
+from verifier.sweep.bits import general, leaves
 from verifier.sweep.files import place_of
 from verifier.sweep.mutant import Mutant
 
@@ -51,10 +52,9 @@ def _lines(path: str, data: bytes) -> Iterator[Mutant]:
 
 
 def _mutant(path: str, keys: Path, kind: str, data: bytes) -> Mutant:
-    general = "".join("[*]" if isinstance(key, int) else f".{key}" for key in keys)
     return Mutant(
         kind=f"leaf {kind}",
-        place=f"{place_of(path)}{general}",
+        place=f"{place_of(path)}{general(keys)}",
         what=f"{path}:{key_path(keys)}",
         changed={path: data},
     )
@@ -62,7 +62,7 @@ def _mutant(path: str, keys: Path, kind: str, data: bytes) -> Mutant:
 
 def _changes(value: Any) -> Iterator[tuple[Path, str, Any]]:
     """(keys, what was done, the whole document bent) for every leaf; the document is bent back after each."""
-    for keys, leaf in list(_leaves(value, ())):
+    for keys, leaf in list(leaves(value, ())):
         if not keys:
             continue
         parent, last = _at(value, keys[:-1]), keys[-1]
@@ -84,17 +84,6 @@ def written(value: Any) -> bytes:
 
 
 _PLAIN = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
-
-
-def _leaves(value: Any, keys: Path) -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _leaves(item, (*keys, key))
-    elif isinstance(value, list) and value:
-        for place, item in enumerate(value):
-            yield from _leaves(item, (*keys, place))
-    else:
-        yield keys, value
 
 
 def _at(value: Any, keys: Path) -> Any:
