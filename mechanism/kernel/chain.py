@@ -87,8 +87,6 @@ class FastChain:
         length, _, warp_rows, width = panel.shape
         starts = np.cumsum([0] + [part.count for part in rows]).tolist()
         shape = (starts[-1], warp_rows, width)
-        self._acc: F32 = np.zeros(shape, dtype=np.float32)
-        self._acc_bits: I32 = self._acc.view(np.int32)
         self._scale: F32 = np.empty(shape, dtype=np.float32)
         self._scale_bits: I32 = self._scale.view(np.int32)
         self._sums: I32 = np.empty(shape, dtype=np.int32)
@@ -97,8 +95,10 @@ class FastChain:
         self._peak: U8 = np.empty(shape, dtype=np.uint8)
         self._added: U8 = np.empty((length, *shape), dtype=np.uint8)
         # the terms of a step, L products and the accumulator; the same bytes as the integers cut from them
-        self._terms: F32 = np.empty((length + 1, *shape), dtype=np.float32)
+        self._terms: F32 = np.zeros((length + 1, *shape), dtype=np.float32)
         self._cut: I32 = self._terms.view(np.int32)
+        self._acc: F32 = self._terms[-1]
+        self._acc_bits: I32 = self._cut[-1]
         self._values: F32 = np.empty(panel.shape, dtype=np.float32)
         self._fields: U8 = np.empty(panel.shape, dtype=np.uint8)
         # the dequantiser is done with its scratch before there are products
@@ -139,7 +139,6 @@ class FastChain:
             np.add(expert.rows.fields[at], expert.fields, out=expert.added)
             np.multiply(expert.rows.values[at], expert.values, out=expert.products)  # exact: 22 bits
         self._largest()
-        np.copyto(self._terms[-1], self._acc)
         np.multiply(self._terms, self._scale, out=self._terms)  # exact
         np.copyto(self._cut.reshape(-1), self._terms.reshape(-1), casting="unsafe")  # RZ to the quantum
         if self._rule.fraction == 24:
