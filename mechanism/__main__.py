@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from mechanism.command.exits import REFUSED, TABLE, reported
+from mechanism.command.exits import REFUSED, TABLE, ends_at_once, reported
 from mechanism.command.gpu_options import gpu
 
 PLAN = click.argument("plan", type=click.Path(path_type=Path))
@@ -378,6 +378,7 @@ def key_new(prefix: Path) -> int:
 cli.add_command(gpu)
 
 
+@ends_at_once
 def main() -> Any:
     """Entry point. Usage errors end with 4, since 2 is a verdict on evidence."""
     # nobody's plugin may see or change what is validated here; looking for some costs a tenth of a second

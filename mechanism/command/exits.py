@@ -1,10 +1,11 @@
 """Exit codes of `mechanism`, and the one place where its errors become messages."""
 
 import functools
+import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -52,5 +53,29 @@ def reported(command: Callable[..., int]) -> Callable[..., None]:
             click.echo(f"mechanism: {where}{fault.strerror or fault}; nothing recorded was changed", err=True)
             code = REFUSED
         sys.exit(code)
+
+    return wrapper
+
+
+def ends_at_once(program: Callable[[], Any]) -> Callable[[], NoReturn]:
+    """A program that, when it is done, takes nothing apart that is gone with the process anyway."""
+
+    def wrapper() -> NoReturn:
+        code: Any = 0
+        try:
+            program()
+        except SystemExit as left:
+            code = left.code or 0
+        except OSError as fault:  # whoever reads the help is gone, or has no room for it
+            click.echo(f"mechanism: {fault.strerror}", err=True)
+            code = REFUSED
+        if "torch" in sys.modules or not isinstance(code, int):  # a GPU's driver has its own to do
+            sys.exit(code)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # the reader is gone, and what it was to be told with it
+                code = code or REFUSED
+        os._exit(code)
 
     return wrapper
