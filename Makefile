@@ -24,6 +24,7 @@ lint: $(VENV)/dev.stamp  ## format, lint, types
 
 evidence: $(VENV)/run.stamp  ## verify the committed evidence, raw bytes included
 	$(BIN)/verifier check runs/route-block --level raw --plan plans/route_block.yaml
+	$(BIN)/verifier check runs/stable-construction --level raw --plan plans/stable_construction.yaml
 	$(BIN)/python tests/project/rerun_evidence.py
 
 bench: $(VENV)/dev.stamp  ## measure; writes bench.json; after `make cross`, MMA-Sim beside it
