@@ -25,17 +25,10 @@ def rerun_evidence() -> ModuleType:
     return module
 
 
-def test_committed_evidence_is_supported_at_level_raw() -> None:
-    argv = [
-        "check",
-        "runs/route-block",
-        "--level",
-        "raw",
-        "--plan",
-        "plans/route_block.yaml",
-        "--format",
-        "json",
-    ]
+@pytest.mark.parametrize("cohort", ["route-block", "stable-construction"])
+def test_committed_evidence_is_supported_at_level_raw(cohort: str) -> None:
+    plan = f"plans/{cohort.replace('-', '_')}.yaml"
+    argv = ["check", f"runs/{cohort}", "--level", "raw", "--plan", plan, "--format", "json"]
     done = subprocess.run(
         [sys.executable, "-m", "verifier", *argv], cwd=ROOT, check=False, capture_output=True, text=True
     )
