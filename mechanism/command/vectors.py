@@ -22,21 +22,31 @@ _NOT_VECTORS = ("readme", "licence", "license")
 def check_vectors(folders: tuple[Path, ...], *, arithmetic: str) -> int:
     """Print a line for each file that differs, then how many are bit-identical. 0 if all are.
 
-    Raises MechanismError for an empty folder, a file that cannot be read, or one of an unknown kind.
+    Raises MechanismError for an empty folder; and at the end, when all others were looked at, for files that
+    cannot be read or are of an unknown kind. What each of them lacks is told on stderr.
     """
     multiply = multiply_of(arithmetic)
-    equal = total = 0
+    equal = total = unread = 0
     for folder in folders:
         files = list(vector_files(folder))
         if not files:
             raise MechanismError(f"{folder}: expected vector files in it or below, found none")
         for path in files:
-            check = _check(path, path.relative_to(folder).as_posix(), multiply)
             total += 1
+            try:
+                check = _check(path, path.relative_to(folder).as_posix(), multiply)
+            except (MechanismError, KernelError) as fault:
+                unread += 1
+                click.echo(f"{path}: {fault}", err=True)
+                continue
             equal += check.differing == 0
             if check.differing:
                 click.echo(f"{path}: {check.differing} of {check.elements} differ; first: {check.first}")
     click.echo(f"{equal} of {total} files bit-identical")
+    if unread:
+        raise MechanismError(
+            f"{unread} of {total} files are no vector files that could be checked; see above"
+        )
     return 0 if equal == total else DIFFERS
 
 
@@ -59,8 +69,10 @@ def _check(path: Path, name: str, multiply: Multiply) -> vectors.Check:
     except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as fault:
         if isinstance(fault, KernelError):
             raise
-        raise MechanismError(f"{path}: expected a vector file, cannot read it: {fault!r}") from fault
-    raise MechanismError(f"{path}: expected a kind of vector file that is known (.npz, .json), got another")
+        raise MechanismError(
+            f"expected a vector file, cannot read it: {type(fault).__name__}: {fault}"
+        ) from fault
+    raise MechanismError("expected a kind of vector file that is known (.npz, .json), got another")
 
 
 def _arrays(path: Path) -> dict[str, Any]:

@@ -74,10 +74,8 @@ def recompute(name: str, arrays: Arrays, *, multiply: Multiply = marlin_gemm) ->
     except (KeyError, IndexError, TypeError, ValueError) as fault:
         if isinstance(fault, KernelError):
             raise
-        raise KernelError(f"{name}: lacks something its kind must hold: {fault!r}") from fault
-    raise KernelError(
-        f"{name}: expected a kind of vector file that is known, got the arrays {sorted(arrays)}"
-    )
+        raise KernelError(f"lacks something its kind must hold: {type(fault).__name__}: {fault}") from fault
+    raise KernelError(f"expected a kind of vector file that is known, got the arrays {sorted(arrays)}")
 
 
 def _instruction(name: str, arrays: Arrays) -> Check:
@@ -120,8 +118,8 @@ def document(name: str, value: Mapping[str, Any]) -> Check:
         if "choices" in value:
             return launch_configurations(name, value)
     except (KeyError, IndexError, TypeError) as fault:
-        raise KernelError(f"{name}: lacks something its kind must hold: {fault!r}") from fault
-    raise KernelError(f"{name}: expected a schedule or launch configurations, got the keys {sorted(value)}")
+        raise KernelError(f"lacks something its kind must hold: {type(fault).__name__}: {fault}") from fault
+    raise KernelError(f"expected a schedule or launch configurations, got the keys {sorted(value)}")
 
 
 def schedule(name: str, document: Mapping[str, Any]) -> Check:

@@ -78,9 +78,9 @@ def test_a_paper_twin_does_not_count_and_a_lonely_json_does(tmp_path: Path) -> N
         (
             "torn.npz",
             b"PK\x03\x04 torn",
-            "expected a vector file, cannot read it: BadZipFile(",
+            "expected a vector file, cannot read it: BadZipFile: File is not a zip file\n",
         ),
-        ("torn.json", b"{", "expected a vector file, cannot read it: JSONDecodeError("),
+        ("torn.json", b"{", "expected a vector file, cannot read it: JSONDecodeError: Expecting"),
         ("notes.txt", b"x", "expected a kind of vector file that is known (.npz, .json), got another"),
     ],
 )
@@ -89,6 +89,18 @@ def test_what_is_no_vector_is_an_error(tmp_path: Path, name: str, content: bytes
     done = check(tmp_path)
     assert done.exit_code == 4
     assert message in done.output
+
+
+def test_one_bad_file_does_not_hide_the_others(tmp_path: Path) -> None:
+    shutil.copy(VECTORS / "launch_configs.json", tmp_path)
+    (tmp_path / "a.json").write_bytes(b"{}")
+    done = check(tmp_path)
+    assert done.exit_code == 4
+    assert done.output == (
+        f"{tmp_path / 'a.json'}: expected a schedule or launch configurations, got the keys []\n"
+        "1 of 2 files bit-identical\n"
+        "mechanism: refused: 1 of 2 files are no vector files that could be checked; see above\n"
+    )
 
 
 def test_arrays_of_no_known_kind_are_an_error(tmp_path: Path) -> None:

@@ -65,6 +65,6 @@ def test_a_changed_vector_is_noticed() -> None:
 def test_unknown_kind_of_file_is_refused() -> None:
     """A file without meta data is not silently counted as equal."""
     with pytest.raises(
-        KernelError, match=r"odd.npz: expected a kind of vector file that is known, got the arrays \[\]"
+        KernelError, match=r"^expected a kind of vector file that is known, got the arrays \[\]"
     ):
         vectors.recompute("odd.npz", {})
