@@ -39,10 +39,16 @@ class Finding(Frozen):
 
 
 class PlanIdentity(Frozen):
-    """The plan the bundle says it ran, and whether the caller anchored it from outside."""
+    """The plan the bundle says it ran, and what of it the caller anchored from outside.
+
+    `sha256` is of plan.yaml, `lock` of plan.lock. `identity` is the plan's; `claims` the ledger's, which only
+    the lock's digest anchors.
+    """
 
     sha256: Sha256 | None
     identity: Literal["anchored", "self-declared"]
+    lock: Sha256 | None
+    claims: Literal["anchored", "self-declared"]
 
 
 class Decision(Frozen):

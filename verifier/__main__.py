@@ -88,7 +88,7 @@ def check_command(
     """Verify BUNDLE, a folder, .zip or .tar.gz, and print the verdict on every claim.
 
     Findings have a stable code, a place, what was expected and what was found; verifier/README.md lists the
-    codes. Without an anchor the report says that the plan is self-declared.
+    codes. Without an anchor the report says that plan and claims are self-declared.
     """
     from verifier.report import check  # noqa: PLC0415 - --help and --version need no schemas
 

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
-from ledger.verdict import ClaimVerdict, Finding
+from ledger.verdict import ClaimVerdict, Finding, Report
 from verifier.codes import CODES
 from verifier.report import Checked
 
@@ -25,17 +25,38 @@ def junit(checked: Checked) -> str:
     failed += len(report.findings)
     skipped = sum(claim.verdict == "out-of-scope" for claim in report.claims)
     counts = f'tests="{tests}" failures="{failed}" errors="0" skipped="{skipped}"'
+    name = f"verifier {report.level}{' SIMULATED' if report.evidence == 'simulated' else ''}"
     return "\n".join(
         [
             '<?xml version="1.0" encoding="UTF-8"?>',
             f"<testsuites {counts}>",
-            f'<testsuite name="verifier {report.level}" {counts}>',
+            f"<testsuite name={_attribute(name)} {counts}>",
+            "<properties>",
+            *(
+                f"<property name={_attribute(key)} value={_attribute(value or 'unknown')}/>"
+                for key, value in _properties(report).items()
+            ),
+            "</properties>",
             *cases,
             "</testsuite>",
             "</testsuites>",
             "",
         ]
     )
+
+
+def _properties(report: Report) -> dict[str, str | None]:
+    """What a verdict must not be read without: what made the evidence, and what of the plan is anchored."""
+    return {
+        "verdict": report.verdict,
+        "level": report.level,
+        "engine": report.engine,
+        "evidence": report.evidence,
+        "plan": report.plan.identity,
+        "claims": report.plan.claims,
+        "plan.sha256": report.plan.sha256,
+        "lock.sha256": report.plan.lock,
+    }
 
 
 def _claim(claim: ClaimVerdict) -> Iterator[str]:
@@ -75,7 +96,7 @@ def sarif(checked: Checked) -> str:
             }
         },
         "results": [_result(finding, codes) for finding in found],
-        "properties": {"verdict": checked.report.verdict, "level": checked.report.level},
+        "properties": _properties(checked.report),
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
 

@@ -10,6 +10,13 @@ from verifier.report import SIGNATURE, Checked
 _WIDTH = 100
 _PASSES = ("supported", "out-of-scope")
 _DECISIONS = 3  # reasons printed per claim that is not supported
+#: What is said, below the level that computes anew, of the captured bits; by the kind of evidence.
+_BITS_UNKNOWN = "as captured, not recomputed at this level"
+_BITS: dict[str | None, str] = {
+    "simulated": f"{_BITS_UNKNOWN}; --level reexecute recomputes them",
+    "gpu": f"{_BITS_UNKNOWN}; --level reexecute says whether the simulated model agrees",
+}
+_ANCHOR = "anchor it with --plan FILE, or with --expect-plan and the sha256 of the lock that you froze"
 _MOST = 200  # findings printed; --format json has them all
 
 
@@ -41,14 +48,29 @@ def _head(report: Report) -> Iterator[str]:
         yield "evidence: SIMULATED - recomputed arithmetic of the kernel on a CPU; no GPU took part"
     elif report.evidence is not None:
         yield f"evidence: {report.evidence}, engine {report.engine}"
-    if report.plan.sha256 is not None and any(item.code == "V301" for item in report.findings):
-        yield f"plan: {report.plan.sha256} (not the one that was expected)"
-    elif report.plan.sha256 is not None:
-        yield f"plan: {report.plan.sha256} ({report.plan.identity})"
-        if report.plan.identity == "self-declared":
-            yield "      The bundle itself says which plan it ran: anchor it with --expect-plan or --plan."
+    if report.level != "reexecute" and (report.claims or report.evidence is not None):
+        yield f"bits: {_BITS.get(report.evidence, _BITS_UNKNOWN)}"
+    if report.plan.sha256 is not None:
+        yield from _plan(report)
     yield from (f"signature: {item.reason}" for item in report.checked if item.name == SIGNATURE)
     yield from (f"signature: {item.reason}" for item in report.not_checked if item.name == SIGNATURE)
+
+
+def _plan(report: Report) -> Iterator[str]:
+    """What of the plan is anchored, and the digest that anchors all of it: the lock's."""
+    plan = report.plan
+    if any(item.code == "V301" for item in report.findings):
+        yield "plan: not the one that was expected"
+    elif plan.claims == "anchored":
+        yield "plan: anchored, and the claims with it"
+    elif plan.identity == "anchored":
+        yield "plan: anchored; claims: self-declared"
+        yield _wrapped(f"A plan's digest says nothing of its claims: {_ANCHOR}.", "      ")
+    else:
+        yield "plan: self-declared, and the claims with it"
+        yield _wrapped(f"The bundle itself says what it ran and claims: {_ANCHOR}.", "      ")
+    if plan.lock is not None:
+        yield f"lock: sha256 {plan.lock}"
 
 
 def _claim(claim: ClaimVerdict, *, verbose: bool, scope: bool) -> Iterator[str]:

@@ -168,9 +168,16 @@ def _report(
 
 
 def _identity(base: Assessment) -> PlanIdentity:
-    digest, anchor = base.bundle.digests.get("plan.yaml"), base.bundle.anchor
-    anchored = anchor is not None and anchor in {digest, base.bundle.digests.get("plan.lock")}
-    return PlanIdentity(sha256=digest, identity="anchored" if anchored else "self-declared")
+    """What the anchor holds: the lock names plan and ledger by digest, the plan its ledger by name alone."""
+    plan, lock = (base.bundle.digests.get(name) for name in ("plan.yaml", "plan.lock"))
+    anchor = base.bundle.anchor
+    by_lock = anchor is not None and anchor == lock
+    return PlanIdentity(
+        sha256=plan,
+        identity="anchored" if by_lock or (anchor is not None and anchor == plan) else "self-declared",
+        lock=lock,
+        claims="anchored" if by_lock else "self-declared",
+    )
 
 
 def _claim(one: Judged) -> ClaimVerdict:
@@ -279,7 +286,7 @@ def _nothing_to_check(level: Level, found: Sequence[Found]) -> Checked:
         engine=None,
         evidence=None,
         level=level,
-        plan=PlanIdentity(sha256=None, identity="self-declared"),
+        plan=PlanIdentity(sha256=None, identity="self-declared", lock=None, claims="self-declared"),
         claims=(),
         non_claims=(),
         findings=tuple(item.finding() for item in found),

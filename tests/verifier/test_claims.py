@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ledger.canonical import sha256
-from ledger.verdict import ClaimVerdict
+from ledger.verdict import ClaimVerdict, PlanIdentity
 from tests.verifier import forge
 from tests.verifier.conftest import Find, Judge
 from tests.verifier.edits import H0, OTHER, attempt, bent, captures_are_left_out, tensors_of, without
@@ -175,12 +175,25 @@ def test_raw_without_captures_is_missing(parts: Parts, judge: Judge) -> None:
 
 
 def test_an_anchor_is_said(good_files: Files, good: Parts, judge: Judge) -> None:
-    """Anchored when it fits; without, self-declared; when it does not fit, malformed."""
-    anchored = judge(good_files, anchor=sha256(good.plan))
-    assert (anchored.report.plan.identity, anchored.exit_code) == ("anchored", 0)
-    assert judge(good_files).report.plan.identity == "self-declared"
-    other = judge(good_files, anchor=OTHER)
-    assert (other.report.plan.identity, other.exit_code) == ("self-declared", 2)
+    """Plan and claims by the lock's digest, the plan alone by its own; self-declared without, malformed amiss."""
+    plan, lock = sha256(good.plan), sha256(good_files["plan.lock"])
+    said = {
+        anchor: (checked.report.plan, checked.exit_code)
+        for anchor in (None, plan, lock, OTHER)
+        for checked in (judge(good_files, anchor=anchor),)
+    }
+
+    def identity(of_plan: str, of_claims: str) -> PlanIdentity:
+        return PlanIdentity.model_validate(
+            {"sha256": plan, "identity": of_plan, "lock": lock, "claims": of_claims}
+        )
+
+    assert said == {
+        None: (identity("self-declared", "self-declared"), 0),
+        plan: (identity("anchored", "self-declared"), 0),
+        lock: (identity("anchored", "anchored"), 0),
+        OTHER: (identity("self-declared", "self-declared"), 2),
+    }
 
 
 def test_a_replanned_bundle_is_consistent_but_for_its_anchor(good: Parts, judge: Judge) -> None:

@@ -5,16 +5,21 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from ledger.canonical import sha256
+from ledger.claim import Level
 from ledger.verdict import Report
 from tests.verifier import forge
 from tests.verifier.edits import H0
 from tests.verifier.forge import Files, Parts
 from verifier.__main__ import cli, main
+from verifier.render import text
+from verifier.report import check
 
 KEYS = [
     "verdict",
@@ -57,10 +62,20 @@ def test_json_is_one_object(good_folder: Path) -> None:
 
 def test_text_says_what_matters(good_folder: Path) -> None:
     """Verdict first, SIMULATED, claims with scope, non-claims, what was not checked."""
-    text = quick("check", good_folder).output
-    assert text.startswith("verdict: SUPPORTED   (level records)\nevidence: SIMULATED")
+    said = quick("check", good_folder).output
+    lock = sha256((good_folder / "plan.lock").read_bytes())
+    assert said.startswith(
+        f"""verdict: SUPPORTED   (level records)
+evidence: SIMULATED - recomputed arithmetic of the kernel on a CPU; no GPU took part
+bits: as captured, not recomputed at this level; --level reexecute recomputes them
+plan: self-declared, and the claims with it
+      The bundle itself says what it ran and claims: anchor it with --plan FILE, or with
+      --expect-plan and the sha256 of the lock that you froze.
+lock: sha256 {lock}
+signature: unsigned
+"""
+    )
     for words in (
-        "(self-declared)",
         "C01  SUPPORTED  History selects the trajectory",
         "scope: One synthetic layer",
         "follows from the model",
@@ -69,19 +84,65 @@ def test_text_says_what_matters(good_folder: Path) -> None:
         "C11: needs --level raw",
         "Findings: none",
     ):
-        assert words in text
-    assert text.count("scope:") == 1
+        assert words in said
+    assert said.count("scope:") == 1
+
+
+def test_text_says_what_an_anchor_holds(good_folder: Path) -> None:
+    """A plan's digest anchors no claim: an edited one must not pass for anchored."""
+    plan, lock = (sha256((good_folder / name).read_bytes()) for name in ("plan.yaml", "plan.lock"))
+    said = {
+        anchor: quick("check", good_folder, "--expect-plan", anchor).output.splitlines()[3:6]
+        for anchor in (plan, lock)
+    }
+    assert said == {
+        plan: [
+            "plan: anchored; claims: self-declared",
+            "      A plan's digest says nothing of its claims: anchor it with --plan FILE, or with --expect-plan",
+            "      and the sha256 of the lock that you froze.",
+        ],
+        lock: ["plan: anchored, and the claims with it", f"lock: sha256 {lock}", "signature: unsigned"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("evidence", "level", "said"),
+    [
+        (
+            "simulated",
+            "raw",
+            ["bits: as captured, not recomputed at this level; --level reexecute recomputes them"],
+        ),
+        (
+            "gpu",
+            "records",
+            [
+                "bits: as captured, not recomputed at this level; --level reexecute says whether the simulated"
+                " model agrees"
+            ],
+        ),
+        (None, "records", ["bits: as captured, not recomputed at this level"]),
+        ("simulated", "reexecute", []),
+    ],
+)
+def test_text_says_whether_bits_were_recomputed(
+    good_folder: Path, evidence: str | None, level: Level, said: list[str]
+) -> None:
+    checked = check(good_folder, level="records", anchor=None)
+    report = checked.report.model_copy(update={"evidence": evidence, "level": level})
+    lines = text(replace(checked, report=report)).splitlines()
+    assert [line for line in lines if line.startswith("bits: ")] == said
 
 
 def test_verbose_says_what_decided_each_claim_and_all_that_went_unchecked(good_folder: Path) -> None:
-    text = quick("check", good_folder, "--verbose").output
+    said = quick("check", good_folder, "--verbose").output
     for words in (
         "delivered: supported: native under H0, H1",
         "known-bad: supported:",
         "V801: needs --level raw",
     ):
-        assert words in text
-    assert text.count("\n     scope:") == 11
+        assert words in said
+    assert said.count("\n     scope:") == 11
 
 
 def test_text_of_a_finding(parts: Parts, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 import verifier
+from ledger.canonical import sha256
 from tests.verifier import forge
 from verifier.__main__ import cli
 
@@ -25,8 +26,49 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return forge.write({**files, '<"&>': b"x"}, tmp_path_factory.mktemp("bad") / "bundle")
 
 
-def said(folder: Path, form: str) -> str:
-    return CliRunner().invoke(cli, ["check", str(folder), "--format", form], standalone_mode=False).output
+def said(folder: Path, form: str, *more: str) -> str:
+    argv = ["check", str(folder), "--format", form, *more]
+    return CliRunner().invoke(cli, argv, standalone_mode=False).output
+
+
+PLAN, LOCK = (sha256((SMALL / name).read_bytes()) for name in ("plan.yaml", "plan.lock"))
+#: What both forms say of the good bundle, beside claims and findings.
+CONTEXT = {
+    "verdict": "supported",
+    "level": "records",
+    "engine": "simulated",
+    "evidence": "simulated",
+    "plan": "self-declared",
+    "claims": "self-declared",
+    "plan.sha256": PLAN,
+    "lock.sha256": LOCK,
+}
+
+
+@pytest.mark.parametrize(
+    ("anchor", "held"), [(PLAN, ("anchored", "self-declared")), (LOCK, ("anchored", "anchored"))]
+)
+def test_both_say_what_an_anchor_holds(anchor: str, held: tuple[str, str]) -> None:
+    context = {**CONTEXT, "plan": held[0], "claims": held[1]}
+    suite = ET.fromstring(said(SMALL, "junit", "--expect-plan", anchor)).iter("property")
+    assert {item.get("name"): item.get("value") for item in suite} == context
+    (run,) = json.loads(said(SMALL, "sarif", "--expect-plan", anchor))["runs"]
+    assert run["properties"] == context
+
+
+def test_what_is_not_known_is_called_so(tmp_path: Path) -> None:
+    """Where no bundle is there is no engine either; SARIF has null for it, JUnit knows texts alone."""
+    none = dict.fromkeys(("engine", "evidence", "plan.sha256", "lock.sha256"))
+    wanted: dict[str, str | None] = {**CONTEXT, "verdict": "missing", **none}
+    root = ET.fromstring(said(tmp_path, "junit"))
+    suite = root.find("./testsuite")
+    assert suite is not None
+    assert suite.get("name") == "verifier records"
+    assert {item.get("name"): item.get("value") for item in root.iter("property")} == {
+        key: value or "unknown" for key, value in wanted.items()
+    }
+    (run,) = json.loads(said(tmp_path, "sarif"))["runs"]
+    assert run["properties"] == wanted
 
 
 @pytest.mark.parametrize("bundle", ["good", "bad", "nothing"])
@@ -39,6 +81,11 @@ def test_junit(bad: Path) -> None:
     """Claims and findings as test cases; the counts are those of the cases."""
     root = ET.fromstring(said(SMALL, "junit"))
     assert (root.get("tests"), root.get("failures")) == ("5", "0")
+    suite = root.find("./testsuite")
+    assert suite is not None
+    assert suite.get("name") == "verifier records SIMULATED"
+    assert suite[0].tag == "properties"
+    assert {item.get("name"): item.get("value") for item in suite[0]} == CONTEXT
     root = ET.fromstring(said(bad, "junit"))
     cases = root.findall("./testsuite/testcase")
     assert root.get("tests") == str(len(cases)) == "6"
@@ -114,7 +161,8 @@ def test_sarif(bad: Path) -> None:
     assert (result["ruleId"], result["level"]) == ("V109", "error")
     assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == "V109"
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "%3C%22%26%3E"
-    assert json.loads(said(SMALL, "sarif"))["runs"][0]["results"] == []
+    (good,) = json.loads(said(SMALL, "sarif"))["runs"]
+    assert (good["results"], good["properties"]) == ([], CONTEXT)
 
 
 def test_the_action_runs_the_verifier() -> None:

@@ -161,8 +161,12 @@ def test_a_finished_bundle_without_its_summary_is_looked_at(good_folder: Path, t
 def test_a_plan_that_does_not_fit_is_not_called_self_declared(good_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_bytes(b"another")
     lines = quick(good_folder, "--plan", tmp_path / "mine.yaml").output.splitlines()
-    digest = sha256((good_folder / "plan.yaml").read_bytes())
-    assert lines[2:4] == [f"plan: {digest} (not the one that was expected)", "signature: unsigned"]
+    digest = sha256((good_folder / "plan.lock").read_bytes())
+    assert lines[3:6] == [
+        "plan: not the one that was expected",
+        f"lock: sha256 {digest}",
+        "signature: unsigned",
+    ]
 
 
 def found_again(*items: Found, notes: tuple[CheckResult, ...] = ()) -> again.Reexecuted:
