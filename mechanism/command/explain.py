@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from mechanism.command.writing import require_new, write
+from mechanism.explain import bounds
 from mechanism.explain.answer import Answer, Question, explain
 from mechanism.explain.config import read_config
 from mechanism.explain.document import document
@@ -22,8 +23,7 @@ from mechanism.kernel import alignment, configuration
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.devices import DEVICES, Device
 
-MOST_TOKENS = 32_768  # of a batch that is drawn: an answer takes a second at most
-_LAUNCH = re.compile(r"^(?:(w13|w2)=)?(\d+)x(\d+)x(\d+)$")
+_LAUNCH = re.compile(r"^(?:(w13|w2)=)?([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})$")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +52,7 @@ class ExplainOptions:
 
 def explain_command(options: ExplainOptions) -> int:
     """Steps: 1 model, 2 device, 3 routes, 4 launches, 5 answer, 6 plan."""
+    _bounded(options)
     model = _model(options)
     device = _device(options)
     routing, tokens = _routing(options)
@@ -79,6 +80,19 @@ def explain_command(options: ExplainOptions) -> int:
                 f" {written['plan']}"
             )
     return 0
+
+
+def _bounded(options: ExplainOptions) -> None:
+    """Before anything is read: no number is beyond what there is."""
+    for name, value, most, what, why in (
+        ("--sms", options.sms, bounds.SMS, "multiprocessors", "no GPU has more"),
+        ("--smem", options.smem, bounds.SHARED_MEMORY, "bytes", "no GPU has more per block"),
+        ("--tp", options.tp, bounds.RANKS, "ranks", "no layer is shared by more"),
+    ):
+        if value is not None:
+            bounds.require(name, value, most, what=what, why=why)
+    if options.tokens is not None:
+        bounds.require_tokens(options.tokens)
 
 
 def _model(options: ExplainOptions) -> Model:
@@ -141,11 +155,6 @@ def _routing(options: ExplainOptions) -> tuple[Routing, int]:
     if options.tokens is None:
         raise ExplainError(
             "expected --tokens N (tokens in one call of the layer), or --routes FILE, got neither"
-        )
-    if options.tokens > MOST_TOKENS:
-        raise ExplainError(
-            f"--tokens: expected at most {MOST_TOKENS} in one call of the layer, got {options.tokens};"
-            " a server passes at most its max_num_batched_tokens"
         )
     return distribution(options.routing, seed=options.seed), options.tokens
 
@@ -211,7 +220,7 @@ def _json(path: Path) -> Mapping[str, Any]:
         raise ExplainError(
             f"{path}: cannot be read: {fault.strerror}; expected a Hugging Face config.json"
         ) from fault
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         raise ExplainError(f"{path}: expected JSON, got {fault}") from fault
     if not isinstance(value, Mapping):
         raise ExplainError(f"{path}: expected a JSON object, got {type(value).__name__}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mechanism.explain.bounds import require_routes_bounded
 from mechanism.explain.defects import Known, known
 from mechanism.explain.errors import ExplainError
 from mechanism.explain.expected import Expected, expected
@@ -132,6 +133,11 @@ def explain(question: Question) -> Answer:
         raise ExplainError(
             f"{model.source}: expected at most {model.experts} experts per token, got {model.top_k}"
         )
+    require_routes_bounded(
+        question.tokens,
+        model.top_k,
+        where=routing.source if isinstance(routing, Given) else "--tokens",
+    )
     if isinstance(routing, Given):
         require_routes(routing, experts=model.experts, top_k=model.top_k)
         if len(routing.topk_ids) != question.tokens:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mechanism.explain import bounds
 from mechanism.explain.errors import ExplainError
 from mechanism.explain.models import Model, Quantisation
 
@@ -44,8 +45,8 @@ def read_config(config: Mapping[str, Any], *, name: str, awq_file: Mapping[str, 
         awq_file: The parsed ``quant_config.json`` of older AWQ checkpoints, used if config.json has nothing.
 
     Raises:
-        ExplainError: The model is dense, a field is missing or no positive integer, or the layer is not gated
-            by SiLU.
+        ExplainError: The model is dense, a field is missing, no positive integer or larger than the layer's
+            kernels or any layer has it, or the layer is not gated by SiLU.
     """
     inner = next(
         (
@@ -65,8 +66,8 @@ def read_config(config: Mapping[str, Any], *, name: str, awq_file: Mapping[str, 
     )
     return Model(
         name=f"{where} ({architectures[0]})",
-        experts=_size(inner, _EXPERTS, "number of routed experts", where),
-        top_k=_size(inner, _TOP_K, "experts per token", where),
+        experts=_size(inner, _EXPERTS, "number of routed experts", where, most=bounds.EXPERTS),
+        top_k=_size(inner, _TOP_K, "experts per token", where, most=bounds.EXPERTS),
         hidden=_size(inner, _HIDDEN, "hidden size", where),
         intermediate=_size(inner, _intermediate_keys(inner), "intermediate size of an expert", where),
         dtype=dtype.removeprefix("torch.") if dtype.endswith("float16") else "float16",
@@ -158,7 +159,9 @@ def _first(given: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     return next((key for key in keys if given.get(key) is not None), None)
 
 
-def _size(given: Mapping[str, Any], keys: Sequence[str], what: str, where: str) -> int:
+def _size(
+    given: Mapping[str, Any], keys: Sequence[str], what: str, where: str, *, most: int = bounds.SIZE
+) -> int:
     key = _first(given, keys)
     if key is None:
         raise ExplainError(
@@ -170,6 +173,10 @@ def _size(given: Mapping[str, Any], keys: Sequence[str], what: str, where: str) 
         value = value[0]
     if type(value) is not int or value < 1:
         raise ExplainError(f"{where}: {key}: expected a positive integer, got {value!r}")
+    why = "no layer is larger; check the file"
+    if most == bounds.EXPERTS:
+        why = "the alignment kernel takes no more (marlin-moe 2.3)"
+    bounds.require(f"{where}: {key}", value, most, why=why)
     return value
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mechanism.explain.gemms import Cuts, block_class, cuts
+from mechanism.explain.gemms import block_class, cuts
 from mechanism.kernel.schedule import Schedule
 
 
@@ -88,7 +88,7 @@ def crowded(
 def _at(name: str, schedule: Schedule, blocks: range) -> ExpertAt:
     if blocks.stop * schedule.n_tiles <= schedule.rounds * schedule.grid:
         return ExpertAt(gemm=name, classes=("direct",) * len(blocks), differ=False)  # all in whole rounds
-    lists: list[Cuts] = [cuts(schedule, block) for block in blocks]
+    lists = [cuts(schedule, block) for block in blocks]
     return ExpertAt(
         gemm=name, classes=tuple(block_class(found) for found in lists), differ=len(set(lists)) > 1
     )

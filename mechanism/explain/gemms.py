@@ -12,8 +12,19 @@ from mechanism.kernel.errors import ConfigurationError, KernelError
 from mechanism.kernel.schedule import Schedule
 
 NAMES = ("w13", "w2")
-Cuts = tuple[tuple[int, ...], ...]
-"""Per column tile, where its slices end, in k-tiles."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cuts:
+    """Where one block is cut; what decides its rows' bits. Equal if all its slice lists are.
+
+    Attributes:
+        columns: Column tiles of the block.
+        inside: (column tile, k-tile) of every cut inside a tile, ascending; a tile without one is direct.
+    """
+
+    columns: int
+    inside: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,30 +81,32 @@ def shapes(*, hidden: int, intermediate: int, group: int) -> tuple[Shape, Shape]
 
 
 def split_of(schedule: Schedule) -> Split:
-    """Counts over all tiles of a schedule."""
-    split = [(block, len(cut)) for block, cut in _striped(schedule) if len(cut) > 1]
+    """Counts over all tiles of a schedule; work grows with its CTAs, not with its tiles."""
+    direct = schedule.rounds * schedule.grid
+    pieces: dict[int, int] = {}  # slices of every split tile
+    for tile, _ in _inside(schedule, 0, schedule.part2):
+        pieces[tile] = pieces.get(tile, 1) + 1
     return Split(
         schedule=schedule,
-        direct_tiles=schedule.tiles - len(split),
-        split_tiles=len(split),
-        first_split_block=min((block for block, _ in split), default=None),
-        most_slices=max((slices for _, slices in split), default=1 if schedule.tiles else 0),
+        direct_tiles=schedule.tiles - len(pieces),
+        split_tiles=len(pieces),
+        first_split_block=(direct + min(pieces)) // schedule.n_tiles if pieces else None,
+        most_slices=max(pieces.values(), default=1 if schedule.tiles else 0),
     )
 
 
 def cuts(schedule: Schedule, block: int) -> Cuts:
-    """Where the slices of one block end, column tile by column tile; what decides its rows' bits."""
-    if (block + 1) * schedule.n_tiles <= schedule.rounds * schedule.grid:
-        return ((schedule.k_tiles,),) * schedule.n_tiles  # all in whole rounds
-    return tuple(
-        tuple(part.end for part in schedule.slices(block, column)) for column in range(schedule.n_tiles)
-    )
+    """Where one block is cut, column tile by column tile."""
+    width, direct = schedule.n_tiles, schedule.rounds * schedule.grid
+    first = block * width - direct  # of the striped part; below 0 are tiles of whole rounds
+    inside = _inside(schedule, max(0, first), max(0, first + width))
+    return Cuts(columns=width, inside=tuple((tile - first, k) for tile, k in inside))
 
 
 def block_class(found: Cuts) -> str:
     """`direct`, `split`, or `mixed` if the block holds both."""
-    split = {len(ends) > 1 for ends in found}
-    return "mixed" if len(split) == 2 else "split" if True in split else "direct"
+    split = len({column for column, _ in found.inside})
+    return "direct" if not split else "split" if split == found.columns else "mixed"
 
 
 def answer(  # noqa: PLR0913 - one keyword for every fact the host code reads
@@ -197,12 +210,19 @@ def _first_valid(shape: Shape, device: Device, block_size_m: int, kernel: str) -
     )
 
 
-def _striped(schedule: Schedule) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(block, slice ends) of the tiles of part 2; those before it are direct."""
-    width = schedule.n_tiles
-    for index in range(schedule.rounds * schedule.grid, schedule.tiles):
-        block, column = divmod(index, width)
-        yield block, tuple(part.end for part in schedule.slices(block, column))
+def _inside(schedule: Schedule, first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """(tile, k-tile) of every cut inside tiles [first, stop) of part 2: where the run of a CTA ends (5.3).
+
+    The tiles lie end to end on a line of k-tiles, CTA after CTA takes `iters` of it; an end that falls
+    between two tiles cuts neither.
+    """
+    k_tiles, iters = schedule.k_tiles, schedule.iters
+    if not iters:
+        return  # part 2 is empty
+    for end in range((first * k_tiles // iters + 1) * iters, stop * k_tiles, iters):
+        tile, k = divmod(end, k_tiles)
+        if k:
+            yield tile, k
 
 
 def stream_k(kernel: str) -> bool:

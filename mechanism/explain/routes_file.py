@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mechanism.explain.bounds import EXPERTS, require, require_tokens
 from mechanism.explain.errors import ExplainError
 from mechanism.explain.routing import TopkIds
 
@@ -14,12 +15,21 @@ def read_routes(path: Path) -> TopkIds:
     """The ids, shape (tokens, top_k).
 
     Raises:
-        ExplainError: No such file, no such tensor, not two axes of integers.
+        ExplainError: No such file, no such tensor, not two axes of integers, more than a call can have.
     """
     array = _array(path)
     if array.ndim != 2 or array.dtype.kind not in "iu":
         raise ExplainError(
             f"{path}: topk_ids: expected integers of shape (tokens, top_k), got {array.dtype} {array.shape}"
+        )
+    if array.size:
+        require_tokens(array.shape[0], where=f"{path}: topk_ids")
+        require(
+            f"{path}: topk_ids",
+            array.shape[1],
+            EXPERTS,
+            what="experts per token",
+            why="the alignment kernel takes no more (marlin-moe 2.3)",
         )
     return tuple(tuple(row) for row in array.tolist())
 

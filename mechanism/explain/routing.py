@@ -130,11 +130,13 @@ def require_routes(given: Given, *, experts: int, top_k: int) -> None:
 def _systematic(edges: Sequence[float], count: int, start: float) -> list[int]:
     """The distinct places whose interval of the accumulated probabilities holds start, start + 1, ..."""
     places: list[int] = []
+    taken: set[int] = set()
     for step in range(count):
         place = min(bisect.bisect_right(edges, start + step), len(edges) - 1)
-        while place in places:  # only where rounding of a sum of doubles touches an edge
+        while place in taken:  # only where rounding of a sum of doubles touches an edge
             place = (place + 1) % len(edges)
         places.append(place)
+        taken.add(place)
     return places
 
 

@@ -133,7 +133,24 @@ def test_recorded_routes(checkpoint: Path, suffix: str) -> None:
         (QWEN, "expected --tokens N (tokens in one call of the layer), or --routes FILE, got neither"),
         (
             [*QWEN, "--tokens", "1000000000"],
-            "--tokens: expected at most 32768 in one call of the layer, got 1000000000; a server passes at most its"
+            "--tokens: expected 1..32768 in one call of the layer, got 1000000000; a server passes at most its"
+            " max_num_batched_tokens",
+        ),
+        (
+            [*QWEN, "--tokens", "1", "--tp", "1025"],
+            "--tp: expected 1..1024 ranks, got 1025; no layer is shared by more",
+        ),
+        (
+            ["--model", "mixtral-8x7b", *TOY, "--sms", "1025"],
+            "--sms: expected 1..1024 multiprocessors, got 1025; no GPU has more",
+        ),
+        (
+            ["--model", "mixtral-8x7b", *TOY, "--smem", "1048577"],
+            "--smem: expected 1..1048576 bytes, got 1048577; no GPU has more per block",
+        ),
+        (
+            [*QWEN, "--tokens", "32769", "--routes", "none.npz"],
+            "--tokens: expected 1..32768 in one call of the layer, got 32769; a server passes at most its"
             " max_num_batched_tokens",
         ),
         (
@@ -174,6 +191,10 @@ def test_recorded_routes(checkpoint: Path, suffix: str) -> None:
         "half-gpu",
         "no-tokens",
         "many-tokens",
+        "many-ranks",
+        "many-sms",
+        "much-memory",
+        "many-tokens-of-routes",
         "launch",
         "tile",
         "kernel",
@@ -189,9 +210,50 @@ def test_refusals(args: list[str], says: str) -> None:
     assert done.stderr == f"mechanism: refused: {says}\n"
 
 
+def test_largest_question_that_is_taken(tmp_path: Path) -> None:
+    """Sizes at their bounds: work grows with CTAs and routes, not with tiles, so that it has an answer."""
+    config = {**CONFIG, "hidden_size": 2**20, "moe_intermediate_size": 2**20, "num_experts": 992}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    most = ["--sms", "1024", "--smem", "1048576", "--arch", "sm_86", "--tokens", "64", "--launch", "64x128x1"]
+    for kernel in ("vllm==0.22.0", "vllm==0.11.0"):
+        found = answer("--config", str(tmp_path / "config.json"), *most, "--kernel", kernel)
+        w13 = found["gemms"][0]
+        assert (w13["n"], w13["k"]) == (2**21, 2**20)
+        assert w13["direct_tiles"] + w13["split_tiles"] == w13["tiles"]
+
+
+def test_routes_beyond_any_call(tmp_path: Path) -> None:
+    many, wide = tmp_path / "many.npz", tmp_path / "wide.npz"
+    np.savez(many, topk_ids=np.zeros((32769, 8), np.int32))
+    np.savez(wide, topk_ids=np.zeros((1, 993), np.int32))
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_experts_per_tok": 64}))
+    config = ["--config", str(tmp_path / "config.json"), "--tokens", "32768"]
+    for args, says in (
+        (
+            [*QWEN[:2], "--routes", str(many)],
+            f"{many}: topk_ids: expected 1..32768 in one call of the layer, got 32769; a server passes at most its"
+            " max_num_batched_tokens",
+        ),
+        (
+            [*QWEN[:2], "--routes", str(wide)],
+            f"{wide}: topk_ids: expected 1..992 experts per token, got 993; the alignment kernel takes no more"
+            " (marlin-moe 2.3)",
+        ),
+        (
+            config,
+            "--tokens: expected 1..8192 tokens of 64 experts each, got 32768; one call of the layer has at most"
+            " 524288 routes here",
+        ),
+    ):
+        done = run(*args, "--gpu", "a100")
+        assert (done.exit_code, done.stderr) == (4, f"mechanism: refused: {says}\n")
+
+
 def test_files_that_are_none(tmp_path: Path) -> None:
     missing, text, other = tmp_path / "none.json", tmp_path / "text.json", tmp_path / "ids.npz"
+    deep = tmp_path / "deep.json"
     text.write_text("[1]")
+    deep.write_text("[" * 10**5)
     np.savez(other, ids=np.zeros((1, 1)))
     for args, says in (
         (
@@ -199,6 +261,11 @@ def test_files_that_are_none(tmp_path: Path) -> None:
             f"{missing}: cannot be read: No such file or directory; expected a Hugging Face config.json",
         ),
         (["--config", str(text)], f"{text}: expected a JSON object, got list"),
+        (
+            ["--config", str(deep)],
+            f"{deep}: expected JSON, got maximum recursion depth exceeded while decoding a JSON array from a unicode"
+            " string",
+        ),
         ([*QWEN[:2], "--routes", str(other)], f"{other}: expected a tensor topk_ids, got ids"),
     ):
         done = run(*args, "--gpu", "a100")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mechanism.explain.errors import ExplainError
 from mechanism.explain.expected import crowded_share
 from mechanism.explain.exposure import crowded, padded_blocks
+from mechanism.explain.gemms import split_of
 from mechanism.explain.routing import Drawn, Given, counts, distribution, draw, probabilities, require_routes
 from mechanism.kernel.schedule import Schedule
 
@@ -68,6 +69,35 @@ def test_crowded_share_is_exact(tokens: int, block: int) -> None:
 def test_crowded_share_of_large_batches_does_not_underflow() -> None:
     assert crowded_share([0.25] * 8, 100_000, 64) == 1.0
     assert crowded_share([1.0], 5, 64) == 0.0
+
+
+@given(
+    held=st.lists(st.integers(0, 40), min_size=1, max_size=12),
+    grid=st.integers(1, 40),
+    n_tiles=st.integers(1, 5),
+    k_tiles=st.integers(1, 12),
+)
+def test_counts_of_a_schedule_are_those_of_its_tiles(
+    held: list[int], grid: int, n_tiles: int, k_tiles: int
+) -> None:
+    """Against a plain reading of every tile: how many are split, where first, into how many slices."""
+    for kernel in ("vllm==0.22.0", "vllm==0.11.0"):
+        schedule = Schedule(
+            n=64 * n_tiles,
+            k=64 * k_tiles,
+            tile_k=64,
+            tile_n=64,
+            grid=grid,
+            padded_blocks=padded_blocks(held, 8),
+            group=64,
+            kernel=kernel,
+        )
+        tiles = [(tile.block, len(tile.slices)) for tile in schedule]
+        found = split_of(schedule)
+        assert found.split_tiles == sum(slices > 1 for _, slices in tiles)
+        assert found.direct_tiles == sum(slices == 1 for _, slices in tiles)
+        assert found.first_split_block == min((block for block, slices in tiles if slices > 1), default=None)
+        assert found.most_slices == max((slices for _, slices in tiles), default=0)
 
 
 @given(

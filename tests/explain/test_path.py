@@ -287,12 +287,41 @@ def test_no_quantisation_says_what_to_do() -> None:
             "config.json: hidden_size: expected a positive integer, got '2048'",
         ),
         (
+            {**QWEN, "hidden_size": 2**31},
+            "config.json: hidden_size: expected 1..1048576, got 2147483648; no layer is larger; check the file",
+        ),
+        (
+            {**QWEN, "moe_intermediate_size": 10**30},
+            "config.json: moe_intermediate_size: expected 1..1048576, got 1000000000000000000000000000000; no layer"
+            " is larger; check the file",
+        ),
+        (
+            {**QWEN, "num_experts": 993},
+            "config.json: num_experts: expected 1..992, got 993; the alignment kernel takes no more (marlin-moe 2.3)",
+        ),
+        (
+            {**QWEN, "num_experts_per_tok": 10**10},
+            "config.json: num_experts_per_tok: expected 1..992, got 10000000000; the alignment kernel takes no more"
+            " (marlin-moe 2.3)",
+        ),
+        (
             {**QWEN, "hidden_act": "gelu"},
             "config.json: hidden_act: expected silu, which is what the specification covers (marlin-moe 8.1),"
             " got gelu; this tool has no answer for it",
         ),
     ],
-    ids=["no-experts", "dense", "no-intermediate", "quantisation", "text", "gelu"],
+    ids=[
+        "no-experts",
+        "dense",
+        "no-intermediate",
+        "quantisation",
+        "text",
+        "hidden",
+        "intermediate",
+        "experts",
+        "top-k",
+        "gelu",
+    ],
 )
 def test_unusable_configs(config: dict[str, Any], says: str) -> None:
     with pytest.raises(ExplainError) as raised:
