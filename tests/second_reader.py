@@ -1,200 +1,200 @@
-"""A second reader of bundles: `python second_reader.py FOLDER` prints verdicts; exit code as the verifier's.
+# fmt: off
+"""A second reader of bundles: `python second_reader.py FOLDER [SHA256]`, standard library and JSON only.
 
-Standard library only. From the JSON files alone (plan.lock lists the cells) it works out digests, coverage,
-schedules and the equalities behind the claims of route_block and quick. It cannot see what only plan.yaml and
-ledger.yaml say (arrivals, environments, assumptions), does not judge alignments, and opens no capture (C11).
+Checks yield rows (where, found, wanted): those that differ are faults. 200 lines are all it may have.
 """
-
 import hashlib
 import json
-import re
 import sys
 from collections import defaultdict
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-EXITS = {"malformed": 2, "ambiguous": 2, "refuted": 1, "missing": 3, "supported": 0}  # the first one wins
-SURFACES, HISTORIES = ("w13", "activation", "w2", "output"), ("H0", "H1")
+NOT_READ = "plan.yaml, ledger.yaml and tensors but by digest; if alignments are legal; archives; re-execution"
+EXITS = {"malformed": 2, "refuted": 1, "missing": 3, "supported": 0, "out-of-scope": 0}  # the first one wins
+SURFACES, HISTORIES, TICK_US = ("w13", "activation", "w2", "output"), ("H0", "H1"), 10_000
+FOLDERS, KERNELS = ("alignments", "objects", "records"), ("vllm==0.22.0", "vllm==0.29.0")
+MARKERS = ("started", "fixture-verified", "history-applied", "aligned", "executed", "captured", "recorded")
 DOCUMENTS = ("attempts.jsonl", "build.json", "ledger.yaml", "plan.lock", "plan.yaml", "routing.json")
-TOP = (*DOCUMENTS, "bundle.json", "files.jsonl")
-NAME = re.compile(r"records/([^./]+)\.([^./]+)\.([^./]+)\.([0-9]+)(?![0-9]).*")
-PLACE = re.compile(r"records/[\w.-]+|alignments/([0-9a-f]{64})\.json|objects/([0-9a-f]{64})\.safetensors")
 #: = or !, cell, cell [, surface]: bytes are equal or differ under each history; `~`: under the other history.
 CLAIMS = {
-    "C01": ["! native ~native"], "C02": ["= replay native", "! replay ~replay"], "C06": [], "C10": [],
-    "C03": ["= cross-order ~native", "= replay native"],
+    "C01": ["! native ~native", "= native native"], "C02": ["= replay native", "! replay ~replay"],
+    "C03": ["= cross-order ~native", "= replay native"], "C06": [], "C09": [], "C10": [],
     "C04": ["= within-block native", "! block-boundary native"],
     "C05": ["= block-boundary ~native", "= within-block native"],
     "C07": ["= forced-grid ~forced-grid w13", "! native ~native w13"],
     "C08": ["= canonical ~canonical", "! canonical native", "! canonical ~native", "! native ~native"],
-    "C09": ["= native native", "= replay replay", "= cross-order cross-order", "= canonical canonical",
-            "= within-block within-block", "= block-boundary block-boundary", "= forced-grid forced-grid"],
-}  # fmt: skip
-FAULTS = (LookupError, TypeError, ValueError, AttributeError, StopIteration, RecursionError)
+}
 plain = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 path_of = "records/{phase}.{cell}.{history}.{replicate}.json".format_map
-
 
 def sha(data: Any) -> str:
     return hashlib.sha256(data if isinstance(data, bytes) else plain(data).encode()).hexdigest()
 
-
-def read(data: bytes) -> Any:
-    """One canonical JSON object; decimals and double keys do not come out as they went in."""
+def read(data: bytes) -> Any:  # a canonical JSON object: decimals and double keys come out otherwise
     value = json.loads(data, parse_float=str, parse_constant=str)
     if not isinstance(value, dict) or plain(value).encode() != data:
         raise ValueError("not a canonical JSON object")
     return value
 
-
-def schedule(lock: Any, place: int, grid: int) -> list[Any]:
+def schedule(lock: Any, place: int, grid: int) -> Any:
     """[block, column tile, slices] of w13 (place 0) or w2 (1): rounds of whole tiles, then stripes over K."""
     launch, shapes = lock["launches"][place], lock["fixture"]["tensors"]
-    k, (_, groups, n) = (shapes[launch["name"] + end]["shape"] for end in ("_qweight", "_scales"))
-    columns, depth = n // launch["tile_n"], k[1] // launch["tile_k"]
-    tiles, unit = lock["padded_blocks"] * columns, max(1, k[1] // groups // launch["tile_k"])
+    (_, k, _), (_, groups, n) = (shapes[launch["name"] + end]["shape"] for end in ("_qweight", "_scales"))
+    columns, depth, group = n // launch["tile_n"], k // launch["tile_k"], k // groups // launch["tile_k"]
+    tiles, unit = lock["padded_blocks"] * columns, max(1, group) if groups > 1 else 1
     rest = tiles if tiles <= grid else tiles % grid + (0 if 3 * (tiles % grid) > grid else grid)
-    step, found = -(-depth * rest // grid), [[[tile % grid, 0, depth]] for tile in range(tiles - rest)]
-    step = step if groups == 1 else -(-step // unit) * unit
-    for low in range(0, rest * depth, depth):
+    step = (depth * rest + grid * unit - 1) // (grid * unit) * unit
+    for tile in range(tiles):
+        low = (tile - tiles + rest) * depth  # below 0: one of the whole tiles
         ctas = range(low // step, (low + depth - 1) // step + 1)
-        found.append([[c, max(low, c * step) - low, min(low + depth, c * step + step) - low] for c in ctas])
-    return [[tile // columns, tile % columns, parts] for tile, parts in enumerate(found)]
+        cut = [[cta, max(low, cta * step) - low, min(low + depth, cta * step + step) - low] for cta in ctas]
+        yield [tile // columns, tile % columns, cut if low >= 0 else [[tile % grid, 0, depth]]]
 
+def attempts(b: Any) -> Any:
+    """The log: chain, clock, each attempt started and ended once, in the lock's order, as it says."""
+    before, clock, highest, runner, cells = "0" * 64, 0, 0, 0, [*b.planned]
+    running, firsts, valid = dict[int, Any](), dict[int, None](), list[str]()
+    for event in map(read, b.data["attempts.jsonl"].splitlines()):
+        kind, number, now = event["event"], event.get("attempt"), event["time_us"]
+        ascends = now >= clock if kind != "resumed" else True, number > highest if kind == "started" else True
+        yield "attempts.jsonl", [event["previous"], *ascends], [before, True, True]
+        before, clock, runner = sha(event), now, runner + (kind == "resumed")
+        if kind == "started":
+            highest, running[number], firsts[cells.index(path_of(event))] = number, (runner, event), None
+        elif kind == "ended":
+            (began, start), code, well = running.pop(number), event["exit_code"], event["outcome"] == "valid"
+            exits = {"valid": code == 0 and not event["signal"], "invalid": code == 0, "failed": code != 0}
+            told = event["record"] is not None, not event["reason"].strip(), exits.get(event["outcome"], True)
+            yield "attempts.jsonl", told, [well, well, True]
+            b.runs[number] = began, start, event, now if began == runner else 2**53
+            valid += [path_of(start)] if well else []
+    yield "attempts.jsonl", [[*running], [*firsts], sorted(valid)], [[], sorted(firsts), sorted({*valid})]
 
-def documents(data: Any, lock: Any, bundle: Any, build: Any) -> Any:
-    """Faults of the documents' digests of each other, and of the manifest, as (verdict, path)."""
-    digest = {name: sha(found) for name, found in data.items()}
-    fixture = {key: value for key, value in lock["fixture"].items() if key != "digest"}
-    names = {"plan": "plan.yaml", "ledger": "ledger.yaml", "lock": "plan.lock", "files": "files.jsonl"}
-    named = {"name": lock["plan"]["name"], "engine": build["engine"], "evidence": build["evidence"]}
-    held = [lock["plan"]["sha256"], lock["ledger"]["sha256"], lock["fixture"]["digest"], fixture["routing"]]
-    wanted = [digest["plan.yaml"], digest["ledger.yaml"], sha(fixture), digest.get("routing.json", held[3])]
-    if held != wanted or bundle != {**bundle, **named, **{key: digest[name] for key, name in names.items()}}:
-        yield "malformed", "plan.lock"
-    lines = data["files.jsonl"].splitlines()
+def record(b: Any, path: str) -> Any:
+    """One record by its cell and attempt; what goes to `said` must be the same wherever it is said."""
+    own, cell, (runner, start, end, last) = b.value[path], b.planned[path], b.runs[b.value[path]["attempt"]]
+    process, treatment, arm = own["process"], own["treatment"], (own["cell"], own["history"])
+    argv, aligned, flags = process["argv"], treatment["alignment"], process["flags"]
+    seeded = process["hash_seed"] == process["environment"].get("PYTHONHASHSEED", "random")
+    times = [start["time_us"], *(mark["time_us"] for mark in own["markers"]), last]
+    surfaces, cpu = {one["name"]: one["sha256"] for one in own["surfaces"]}, own["engine"] == "simulated"
+    for place, (gemm, grid) in enumerate(zip(treatment["gemms"], cell["grids"], strict=True)):
+        pinned = {key: value for key, value in b.lock["launches"][place].items() if key != "ctas_per_sm"}
+        yield path, gemm, {**gemm, **pinned, "grid": grid, "slices": sha([*schedule(b.lock, place, grid)])}
+    yield path, [path_of(own), path_of(start), end["outcome"]], [path, path, "valid"]
+    yield path, [start["nonce"], end["record"], times], [process["nonce"], sha(b.data[path]), sorted(times)]
+    yield path, own["trajectory"], sha([*surfaces.values()])
+    yield path, [[mark["name"] for mark in own["markers"]], [*surfaces]], [MARKERS, SURFACES]
+    yield path, [word for word in argv if word.startswith(("/", "~")) or "=/" in word], []
+    yield path, aligned["source"] == "constructed", cell["alignment"] == "constructed"
+    needed = {"U10", *["U2"] * (own["activation"]["ambiguous_elements"] > 0)} if cpu else set()
+    yield path, needed <= {*own["assumptions"]}, True
+    files = [f"alignments/{aligned['sha256']}.json", f"objects/{own['capture']}.safetensors"]
+    b.cited |= {*files[: 1 + (b.summary["raw"] == "included")]}
+    b.arms[arm].append(surfaces)
+    b.ran.append((process["boot_id"], start["time_us"], times[1], process["started_us"]))
+    origin = "stable" if cell["alignment"] == "stable" else cell["donor"] or (own["history"] if cpu else path)
+    b.said.append({
+        **{key: own[key] for key in ("plan", "fixture", "software", "engine", "evidence")},
+        "shapes": [[one["dtype"], one["shape"]] for one in own["surfaces"]],
+        "candidate": own["activation"]["candidate"], f"boot of runner {runner}": process["boot_id"],
+        "isolation": [argv[0], {"-s", "-P"} <= {*argv}, flags["no_user_site"], flags["safe_path"], seeded],
+        "environment": process["environment"], "containment": process["containment"],
+        "buffers": [aligned["sorted_length"], aligned["expert_length"]], f"nonce {process['nonce']}": path,
+        f"process {process['boot_id']} {process['pid']} {process['started_us']}": path,
+        f"capture {own['capture']}": own["trajectory"], f"assumptions {arm}": own["assumptions"],
+        **{f"{gemm['name']} on {gemm['grid']} CTAs": gemm["symbol"] for gemm in treatment["gemms"]},
+        **({f"alignment {origin} {cell['swap']}": aligned["sha256"]} if files[0] in b.data else {}),
+    })
+
+def checks(b: Any) -> Any:
+    """All rows: documents, manifest, log, records; then what only all tell: agreement, clocks, coverage."""
+    b.value = {path: read(data) for path, data in b.data.items() if path.endswith((".json", ".lock"))}
+    b.lock, b.summary, build = (b.value[path] for path in ("plan.lock", "bundle.json", "build.json"))
+    b.planned, routing = {path_of(cell): cell for cell in b.lock["cells"]}, b.value["routing.json"]
+    digest, lines = {path: sha(data) for path, data in b.data.items()}, b.data["files.jsonl"].splitlines()
     listed = {line["path"]: line for line in map(read, lines)}
-    if (len({*map(str.lower, listed)}), [*listed]) != (len(lines), sorted(listed)):
-        yield "malformed", "files.jsonl"
-    for path in sorted({*data, *listed} - {"bundle.json", "files.jsonl"}):
-        line, place = {"path": path, "sha256": digest.get(path)}, PLACE.fullmatch(path)
-        good = not {*place.groups()} - {None, line["sha256"]} if place else path in DOCUMENTS
-        if path not in data:
-            yield "missing", path
-        elif not good or listed.get(path) != {**line, "size": len(data[path])}:
-            yield "malformed", path
+    counts = {kind: sum(path.startswith(kind) for path in listed) for kind in FOLDERS}
+    counts |= {"files": len(lines), "attempts": b.data["attempts.jsonl"].count(b'"event":"started"')}
+    told = {"plan": digest["plan.yaml"], "ledger": digest["ledger.yaml"], "name": b.lock["plan"]["name"]}
+    more = {"lock": digest["plan.lock"], "files": digest["files.jsonl"], "counts": counts}
+    yield "bundle.json", b.summary, {**b.summary, **told, **more}
+    yield "the anchor", b.anchor in {"", told["plan"], more["lock"]}, True
+    yield "files.jsonl", [len({*map(str.lower, listed)}), *listed], [len(lines), *sorted(listed)]
+    for path in {*b.data} - {"bundle.json", "files.jsonl"}:
+        line = {"path": path, "sha256": digest[path], "size": len(b.data[path])}
+        named = f"alignments/{digest[path]}.json", f"objects/{digest[path]}.safetensors"
+        yield path, [path in {*DOCUMENTS, *b.planned, *named}, listed.get(path)], [True, line]
+    tensors, fixture, gpu = b.lock["fixture"]["tensors"], {**b.lock["fixture"]}, build["engine"] == "vllm"
+    for name, key, least in (("topk_ids", "topk_ids", 0), ("topk_weights", "topk_weights_bits", 1)):
+        flat = [one for row in routing[key] for one in row]
+        stored = sha(b"".join(one.to_bytes(4, "little") for one in flat))
+        yield "routing.json", [tensors[name]["sha256"], min(flat) >= least], [stored, True]
+    yield "plan.lock", fixture.pop("digest"), sha(fixture)
+    for one in b.lock["launches"]:
+        grid, threads = build["device"]["sms"] * one["ctas_per_sm"], one["tile_k"] * one["tile_n"] // 64
+        yield "plan.lock", one, {**one, "grid": grid, "threads": threads}
+    yield "build.json", [build["kernel"] in KERNELS, build["source"] != {}], [True, True]
+    b.said += [{"engine": one["engine"], "evidence": one["evidence"]} for one in (b.summary, build)]
+    b.said += [{key: b.lock[key]["sha256"] for key in ("plan", "ledger")}, {
+        "routing": fixture["routing"], "tokens": tensors["hidden"]["shape"][0]}, {
+        **told, "routing": digest["routing.json"], "tokens": routing["tokens"], "fixture": sha(fixture),
+        "software": digest["build.json"], "isolation": ["$PYTHON", True, 1, 1, True],
+        "evidence": "gpu" if gpu else "simulated", "candidate": "device" if gpu else "rn32"}]
+    yield from attempts(b)
+    yield from (row for path in b.data if path.startswith("records") for row in record(b, path))
+    for what, value in (item for said in b.said for item in said.items()):
+        b.told[what].add(plain(value))
+    yield from ((what, len(values), 1) for what, values in b.told.items())
+    b.gone |= {*b.planned, *b.cited, *listed} - {*b.data}
+    for (boot, _, first, start), (same, later, _, other) in product(b.ran, repeat=2):  # start - first: sleep
+        yield "clocks", boot == same and first <= later and start - first > other + TICK_US - later, False
+    yield "uncited", [path for path in {*b.data} - b.cited if path.startswith(FOLDERS[:2]) and not b.gone], []
 
+def claim(b: Any, name: str) -> str:
+    """The worst verdict on a claim's relations, where the lock has their cells; C06: of swapped routes."""
+    cells, found = {cell["cell"]: cell for cell in b.planned.values()}, ["supported"] * (name == "C10")
+    relations = [f"= {cell} {cell}" for cell in cells] if name == "C09" else CLAIMS[name]
+    for (sign, left, right, *surfaces), place in product(map(str.split, relations), (0, 1)):
+        other = right.strip("~"), HISTORIES[1 - place if right[0] == "~" else place]
+        pairs = [*product(b.arms[left, HISTORIES[place]], b.arms[other])]
+        equal = {one[key] == two[key] for one, two in pairs for key in surfaces or SURFACES}
+        known, once = {left, other[0]} <= {*cells}, left == right and len(pairs) < 4  # that is no repetition
+        found += ["missing" if once else "supported" if equal == {sign == "="} else "refuted"] * known
+    if name == "C06" and "block-boundary" in cells:
+        native = b.value[f"alignments/{json.loads(min(b.told['alignment H0 None']))}.json"]
+        swap, slots = cells["block-boundary"]["swap"]["routes"], native["sorted_token_ids"]
+        blocks = sorted(slots.index(route) // native["block_size_m"] for route in swap)
+        tiles = [[*schedule(b.lock, place, one["grid"])] for place, one in enumerate(b.lock["launches"])]
+        cut = [[[p[1:] for p in parts] for at, _, parts in one if at == x] for one in tiles for x in blocks]
+        good = {*map(len, cut[0])} == {1} and 1 not in map(len, cut[1]) and cut[2] == cut[3]
+        found.append("supported" if good else "refuted")
+    return min(found, key=[*EXITS].index, default="out-of-scope")
 
-def attempts(data: Any, records: Any) -> Any:
-    """Faults of the log: its chain of digests, and one valid attempt with the digest of each record."""
-    before, valid = "0" * 64, defaultdict[Any, list[str]](list)
-    for line in data["attempts.jsonl"].splitlines():
-        event = read(line)
-        if event["previous"] != before:
-            yield "malformed", "attempts.jsonl"
-        before = sha(line)
-        valid[event.get("attempt")] += [event["record"]] if event.get("outcome") == "valid" else []
-    for path, record in records.items():
-        if valid[record["attempt"]] != [sha(data[path])]:
-            yield "malformed", path
-
-
-def fits(record: Any, cell: Any, lock: Any, build: Any, software: str) -> bool:
-    """Whether a record is what its cell of the lock asks for, but for its alignment."""
-    given, fixed = record["treatment"], [lock["plan"]["sha256"], lock["fixture"]["digest"], software]
-    for place, (gemm, grid) in enumerate(zip(given["gemms"], cell["grids"], strict=True)):
-        asked = {key: value for key, value in lock["launches"][place].items() if key != "ctas_per_sm"}
-        if gemm != {**gemm, **asked, "grid": grid, "slices": sha(schedule(lock, place, grid))}:
-            return False
-    return (
-        [record["plan"], record["fixture"], record["software"]] == fixed
-        and [record["engine"], record["evidence"]] == [build["engine"], build["evidence"]]
-        and record["trajectory"] == sha([surface["sha256"] for surface in record["surfaces"]])
-        and [surface["name"] for surface in record["surfaces"]] == [*SURFACES]
-        and (given["alignment"]["source"] == "constructed") == (cell["alignment"] == "constructed")
-    )
-
-
-def holds(claim: str, arms: Any, lock: Any, native: Any) -> bool:
-    """Whether a claim's relations hold; C06: the swapped routes' blocks are direct and split at W13."""
-    for sign, left, right, *surfaces in map(str.split, CLAIMS[claim]):
-        for place, history in enumerate(HISTORIES):
-            other = right.strip("~"), HISTORIES[1 - place] if right[0] == "~" else history
-            for one, two in product(arms[left, history], arms[other]):
-                if any((one[name] == two[name]) != (sign == "=") for name in surfaces or SURFACES):
-                    return False
-    swap = next(cell["swap"]["routes"] for cell in lock["cells"] if cell["cell"] == "block-boundary")
-    blocks = sorted(native["sorted_token_ids"].index(route) // native["block_size_m"] for route in swap)
-    tiles = [schedule(lock, place, lock["launches"][place]["grid"]) for place in (0, 1)]
-    cut = [[[p[1:] for p in parts] for at, _, parts in one if at == b] for one in tiles for b in blocks]
-    return claim != "C06" or ({*map(len, cut[0])} == {1} and 1 not in map(len, cut[1]) and cut[2] == cut[3])
-
-
-def faults(root: Path) -> Any:
-    """Every fault as (verdict, path), who cites which file, surfaces by arm, the lock, a native alignment."""
-    data = {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-    bad = [("missing", name) for name in TOP if name not in data]
-    value, claimed = defaultdict[str, Any](dict), defaultdict[str, list[str]](list)
-    cites, arms, native = defaultdict[str, set[Any]](set), defaultdict[Any, list[Any]](list), dict[Any, Any]()
-    for path, content in data.items():
-        named = NAME.fullmatch(path)
-        name = "records/{}.{}.{}.{}.json".format(*named.groups()) if named else path
-        try:
-            value[path] = read(content) if path.endswith((".json", ".lock")) else {}
-            name = path_of(value[path]) if "cell" in value[path] and not named else name
-        except FAULTS:
-            bad.append(("malformed", path))
-        if path.startswith("records/"):
-            claimed[name].append(path)
-    lock, bundle, build = value["plan.lock"], value["bundle.json"], value["build.json"]
-    planned = {path_of(cell): cell for cell in lock.get("cells", ())}
-    software = sha(data.get("build.json", b""))
-    bad += [("missing" if name in planned else "malformed", name) for name in {*planned} ^ {*claimed}]
-    for name, paths in claimed.items():
-        record, arm = value[paths[0]], tuple(name.split(".")[1:3])
-        cites[paths[0]].add(arm)
-        try:
-            if len(paths) > 1:  # then neither is judged by its content
-                bad = [item for item in bad if item[1] not in paths] + [("ambiguous", name)]
-            elif record and name in planned:
-                given = f"alignments/{record['treatment']['alignment']['sha256']}.json"
-                capture = f"objects/{record['capture']}.safetensors"
-                arms[arm].append({item["name"]: item["sha256"] for item in record["surfaces"]})
-                native.setdefault(arm, value[given])
-                cites[given].add(arm)
-                cites[capture].add(arm)
-                if {given, capture} - {*data} - ({capture} if bundle["raw"] == "left-out" else set()):
-                    bad.append(("missing", name))
-                good = path_of(record) == paths[0] and fits(record, planned[name], lock, build, software)
-                bad += [] if good else [("malformed", paths[0])]
-        except FAULTS:
-            bad.append(("malformed", paths[0]))
-    found = {path: value[path] for path, *more in claimed.values() if value[path] and not more}
-    for check in (documents(data, lock, bundle, build), attempts(data, found)):
-        try:
-            bad += check
-        except FAULTS:
-            bad += [] if bad else [("malformed", "bundle.json")]
-    return bad, cites, arms, lock, native.get(("native", "H0"))
-
-
-def judge(root: Path) -> tuple[dict[str, str], int]:
-    """Every claim's verdict, and the exit code: a fault sinks the claims that rest on what it concerns."""
-    bad, cites, arms, lock, native = faults(root)
-    verdicts, about = {}, [(verdict, NAME.fullmatch(where), where) for verdict, where in bad]
-    sinks = [(v, {n.group(2, 3)} if n else None if w in TOP else cites[w]) for v, n, w in about]
-    for claim, relations in CLAIMS.items():
-        cells = {word.strip("~") for relation in relations for word in relation.split()} | {"native"}
-        rests = {arm for arm in product(cells, HISTORIES) if claim != "C06" or arm == ("native", "H0")}
-        sunk = [verdict for verdict, on in sinks if on is None or (on if claim == "C10" else on & rests)]
-        sunk = sunk or ["supported" if holds(claim, arms, lock, native) else "refuted"]
-        verdicts[claim] = min(sunk, key=[*EXITS].index)
-    worst = min([*verdicts.values(), *(verdict for verdict, _ in bad)], key=[*EXITS].index)
-    return {**verdicts, "C11": "out-of-scope"}, EXITS[worst]
-
+def judge(root: Path, anchor: str = "") -> tuple[dict[str, str], int, list[str]]:
+    """Every claim's verdict, the exit code, and what is at fault: then that is every claim's verdict."""
+    b: Any = SimpleNamespace(data={}, runs={}, said=[], ran=[], cited=set(), anchor=anchor)
+    b.told, b.arms, faults = defaultdict(set), defaultdict(list), list[str]()
+    for file in root.rglob("*"):
+        path, most = file.relative_to(root).as_posix(), 2**33 if file.parent.name == "objects" else 2**26
+        if file.is_file() and not file.is_symlink() and file.stat().st_size <= most:
+            b.data[path] = file.read_bytes()
+        elif file.is_symlink() or path not in FOLDERS:
+            faults.append(path)
+    b.gone = {*DOCUMENTS, "bundle.json", "files.jsonl"} - {*b.data}
+    try:
+        faults += [at for at, found, wanted in (() if b.gone else checks(b)) if plain(found) != plain(wanted)]
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as fault:
+        faults.append(f"what cannot be read: {fault!r}")
+    whole = "missing" if "bundle.json" in b.gone else "malformed" if faults else "missing" if b.gone else ""
+    verdicts = {name: whole or claim(b, name) for name in CLAIMS}
+    exit_code = EXITS[min(verdicts.values(), key=[*EXITS].index)]
+    return {**verdicts, "C11": "out-of-scope"}, exit_code, faults + sorted(b.gone)
 
 if __name__ == "__main__":
-    answer, exit_code = judge(Path(sys.argv[1]))
-    print(json.dumps(answer, indent=1))
+    answer, exit_code, at_fault = judge(Path(sys.argv[1]), *sys.argv[2:])
+    print(json.dumps({**answer, "faults": at_fault, "not checked": NOT_READ}, indent=1))
     sys.exit(exit_code)
