@@ -6,24 +6,12 @@ slice lists agree, a transfer between equal memberships, a "single slice" grid t
 
 from collections.abc import Iterator
 
-from ledger.claim import (
-    Anchored,
-    Arm,
-    Delivered,
-    Differs,
-    Equal,
-    Ledger,
-    MembershipEqual,
-    MembershipExchanged,
-    Predicate,
-    Repeats,
-    ScheduleClass,
-)
-from ledger.fault import Fault, FaultsError, Path
+from ledger.fault import FaultsError, Path
 from ledger.plan import Cell, Plan, Swap
 from mechanism.kernel import alignment as aligning
 from mechanism.kernel.alignment import Alignment
 from mechanism.plan import geometry
+from mechanism.plan.citations import ledger_faults
 from mechanism.plan.document import LoadedLedger, LoadedPlan
 from mechanism.plan.expand import donor
 from mechanism.plan.static import cells_with_path, needed_assumptions, static_faults
@@ -38,7 +26,7 @@ def refuse_static(loaded: LoadedPlan) -> None:
 
 
 def refuse_undeliverable(loaded: LoadedPlan, ledger: LoadedLedger, topk_ids: geometry.TopkIds) -> int:
-    """Raise FaultsError if a treatment cannot be delivered or a claim has no cell; else the padded blocks.
+    """Raise FaultsError if a treatment cannot be delivered or the ledger not be judged; else the blocks.
 
     Args:
         loaded: A plan that `refuse_static` let pass.
@@ -55,24 +43,11 @@ def refuse_undeliverable(loaded: LoadedPlan, ledger: LoadedLedger, topk_ids: geo
             *_grids(plan, natives),
         ]
     )
-    cited: dict[str, list[str]] = {}
-    for claim, message in _citations(plan, ledger.ledger):
-        cited.setdefault(message, [])
-        if claim not in cited[message]:
-            cited[message].append(claim)
-    found += [
-        Fault(
-            file=ledger.name,
-            line=1,
-            path=("claims",),
-            message=f"{', '.join(claims)}: {message}; a plan with other cells needs a ledger of its own:"
-            " write one beside the plan, and name its file in the plan's `ledger:`",
-        )
-        for message, claims in cited.items()
-    ]
+    blocks = len(next(iter(natives.values())).expert_ids)
+    found += ledger_faults(plan, ledger, padded_blocks=blocks)
     if found:
         raise FaultsError(found)
-    return len(next(iter(natives.values())).expert_ids)
+    return blocks
 
 
 def injected(
@@ -186,30 +161,3 @@ def _grids(plan: Plan, natives: dict[str, Alignment]) -> Found:
                     f" CTAs: {split} of {schedule.tiles} tiles split ({blocks} padded blocks; marlin-moe"
                     " 5.6); a grid that divides the tiles has none split",
                 )
-
-
-def _citations(plan: Plan, ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """Claims may cite only the cells, histories, surfaces and phases that the plan has."""
-    arms = {(cell.name, history) for _, cell in plan.cells() for history in cell.histories}
-    cells = {cell for cell, _ in arms}
-    for claim in ledger.claims:
-        bad = claim.known_bad
-        cited = [Arm(cell=bad.cell, history=bad.history)] if bad else []
-        for predicate in (*claim.delivered, *claim.outcome, *claim.control):
-            cited += _arms_of(predicate)
-        for arm in cited:
-            if (arm.cell, arm.history) not in arms:
-                what = "cell" if arm.cell not in cells else "history of that cell"
-                yield claim.id, f"expected a {what} that the plan has, got {arm.cell} under {arm.history}"
-
-
-def _arms_of(predicate: Predicate) -> list[Arm]:
-    if isinstance(predicate, Repeats):
-        return [
-            Arm(cell=cell, history=history) for cell in predicate.cells for history in predicate.histories
-        ]
-    if isinstance(predicate, Delivered):
-        return [Arm(cell=predicate.cell, history=history) for history in predicate.histories]
-    if isinstance(predicate, Equal | Differs | MembershipEqual | MembershipExchanged):
-        return [predicate.left, predicate.right]
-    return [predicate.arm] if isinstance(predicate, ScheduleClass | Anchored) else []

@@ -43,6 +43,7 @@ class LoadedLedger:
 
     name: str
     data: bytes
+    document: Document
     ledger: Ledger
 
     @property
@@ -75,7 +76,10 @@ def load_ledger(plan: LoadedPlan, folder: Path) -> LoadedLedger:
             raise FaultsError(plan.faults([(("ledger",), message)]))
         data = source.read_bytes()
     name = Path(named).name if named.endswith(".yaml") else f"{named}.yaml"
-    return LoadedLedger(name=name, data=data, ledger=read_yaml(Ledger, load(data, name=name), name=name))
+    document = load(data, name=name)
+    return LoadedLedger(
+        name=name, data=data, document=document, ledger=read_yaml(Ledger, document, name=name)
+    )
 
 
 def lock_path(plan: Path) -> Path:

@@ -20,6 +20,7 @@ from mechanism.command import run as command
 from mechanism.command import verdict
 from tests.campaign.campaign_setup import ROOT, set_fakes
 from tests.campaign.test_resume import NATIVE, TIMEOUT_S, lines, wait_until
+from tests.plan.one_replicate import write_once_each
 
 Prepare = Callable[..., Path]
 
@@ -28,9 +29,7 @@ Prepare = Callable[..., Path]
 def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """plans/quick.yaml with every cell once, frozen, beside the cache that has its fixture."""
     folder = tmp_path_factory.mktemp("frozen")
-    text = (ROOT / "plans" / "quick.yaml").read_text()
-    assert "\nreplicates: 5\n" in text
-    (folder / "quick.yaml").write_text(text.replace("\nreplicates: 5\n", "\nreplicates: 1\n"))
+    write_once_each(folder, name="quick")
     argv = [sys.executable, "-m", "mechanism", "freeze", str(folder / "quick.yaml")]
     environment = {**os.environ, "MECHANISM_CACHE": str(folder / "cache")}
     subprocess.run(argv, cwd=ROOT, env=environment, check=True, capture_output=True)
@@ -68,14 +67,14 @@ def test_finished_run_is_verified_again_and_left_as_it_is(plan: Path, tmp_path: 
         return done.returncode, done.stdout.decode().splitlines()
 
     code, text = told()
-    assert code == 2, "the claims and mutations are of five replicates, and cite the third"
+    assert code == 3, "with every cell once, nothing can repeat"
     assert text[-3:-1] == ["bundle:  out", "picture: out.svg"]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert told("--resume") == (code, [*text[:-1], "14 cold processes in 0 s"])
     assert {path: path.stat().st_mtime_ns for path in before} == before
     code, again = told("--resume", "--format", "json")
     facts = json.loads("".join(again))
-    assert (code, facts["bundle"], facts["picture"], facts["complete"]) == (2, "out", "out.svg", True)
+    assert (code, facts["bundle"], facts["picture"], facts["complete"]) == (3, "out", "out.svg", True)
     assert facts["report"]["level"] == "raw"
 
 

@@ -32,7 +32,7 @@ def refusals(folder: Path, *edits: Edit, plan: str = "route_block") -> list[str]
     return []
 
 
-@pytest.mark.parametrize("plan", ["route_block", "quick"])
+@pytest.mark.parametrize("plan", ["route_block", "quick", "route_block_h200", "stable_construction"])
 def test_committed_plans_can_deliver(tmp_path: Path, plan: str) -> None:
     assert refusals(tmp_path, plan=plan) == []
 
@@ -204,9 +204,88 @@ RULES = [
     (
         "cell the ledger cites is gone",
         ("name: canonical", "name: canon"),
-        "route_block.yaml:1: claims: C08, C09: expected a cell that the plan has, got canonical under H0; a plan with other cells needs a ledger of its own: write one beside the plan, and name its file in the plan's `ledger:`",
+        "route_block.yaml:143: claims[7].delivered[0].cell: C08, C09, M-marker-reordered: expected a cell that the plan has, got canonical under H0; a plan with other cells needs a ledger of its own: write one beside the plan, and name its file in the plan's `ledger:`",
     ),
 ]
+
+
+#: What is wrong with a ledger beside the plan, the edit, and all that is said; `@` as above, of the ledger.
+LEDGERS = [
+    (
+        "another name",
+        ("name: quick\n", "name: quack\n"),
+        [
+            "mine.yaml:@: name: expected mine, as the plan's `ledger: mine.yaml` calls it, got quack; a ledger's name is its file's without .yaml: rename one of them"
+        ],
+    ),
+    (
+        "known-bad of no replicate",
+        (
+            "cell: cross-order, history: H0, replicate: 1,\n",
+            "cell: cross-order, history: H0, replicate: 9,\n",
+        ),
+        [
+            "mine.yaml:@: claims[2].known_bad.replicate: C03: expected a replicate of 1..5, which the plan has, got 9; name one of those here, or raise `replicates` in the plan"
+        ],
+    ),
+    (
+        "mutation of no history",
+        ("cell: cross-order, history: H0, replicate: 2", "cell: cross-order, history: H2, replicate: 2"),
+        [
+            "mine.yaml:@: mutations[1].cell: M-route-moved: expected a history of that cell that the plan has, got cross-order under H2; a plan with other cells needs a ledger of its own: write one beside the plan, and name its file in the plan's `ledger:`"
+        ],
+    ),
+    (
+        "block beyond the last",
+        (
+            "boundary, history: H0}, routes: [20, 37], blocks: [7, 8]",
+            "boundary, history: H0}, routes: [20, 48], blocks: [7, 80]",
+        ),
+        [
+            "mine.yaml:@: claims[4].delivered[1].routes: C05: expected routes 0..47, which the fixture has, got 48; name another",
+            "mine.yaml:@: claims[4].delivered[1].blocks: C05: expected padded blocks 0..11, which the fixture's routing fills, got 80; `mechanism schedule PLAN` lists them",
+        ],
+    ),
+    (
+        "processes that are not the plan's",
+        (
+            "processes: 70, phases: [{phase: qualification, processes: 20}, {phase: transfer, processes: 20}",
+            "processes: 69, phases: [{phase: qualification, processes: 19}, {phase: transport, processes: 20}",
+        ),
+        [
+            "mine.yaml:@: claims[9].outcome[0].processes: C10: expected 70 processes, as many as the plan has (cells x histories x 5 replicates), got 69; correct it here, or change the plan",
+            "mine.yaml:@: claims[9].outcome[0].phases[0].processes: C10: expected 20 processes in qualification, as many as the plan has, got 19; correct it here, or change the plan",
+            "mine.yaml:@: claims[9].outcome[0].phases[1].phase: C10: expected a phase that the plan has (qualification, transfer, ablation), got transport; a plan with other cells needs a ledger of its own: write one beside the plan, and name its file in the plan's `ledger:`",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("edit", "messages"), [case[1:] for case in LEDGERS], ids=[case[0] for case in LEDGERS]
+)
+def test_a_ledger_that_cannot_be_judged_on_the_plan(tmp_path: Path, edit: Edit, messages: list[str]) -> None:
+    text = (PLANS.parent / "ledger" / "claims" / "quick.yaml").read_text(encoding="utf-8")
+    assert text.count(edit[0]) == 1
+    line = text[: text.index(edit[0])].count("\n") + 1
+    mine = text.replace(*edit).replace("\nname: quick\n", "\nname: mine\n")
+    (tmp_path / "mine.yaml").write_text(mine, encoding="utf-8")
+    found = refusals(tmp_path, ("ledger: quick\n", "ledger: mine.yaml\n"), plan="quick")
+    assert found == [message.replace("@", str(line)) for message in messages]
+
+
+def test_fewer_replicates_with_a_copied_ledger(tmp_path: Path) -> None:
+    """A newcomer's first edit: every mutation of a replicate that is gone, and every count, by line."""
+    found = refusals(tmp_path, ("replicates: 5", "replicates: 2"), plan="quick")
+    assert [line.partition(" expected ")[0] for line in found] == [
+        "quick.yaml:176: claims[9].outcome[0].processes: C10:",
+        "quick.yaml:176: claims[9].outcome[0].phases[0].processes: C10:",
+        "quick.yaml:176: claims[9].outcome[0].phases[1].processes: C10:",
+        "quick.yaml:176: claims[9].outcome[0].phases[2].processes: C10:",
+        "quick.yaml:207: mutations[2].replicate: M-marker-removed:",
+        "quick.yaml:208: mutations[3].replicate: M-marker-reordered:",
+        "quick.yaml:209: mutations[4].replicate: M-surface-digest:",
+    ]
 
 
 def lines_of(message: str, old: str) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.plan.one_replicate import write_once_each
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -15,8 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """14 processes of the quick plan; claims that need replicates are not supported by them."""
     folder = tmp_path_factory.mktemp("report")
-    text = (ROOT / "plans" / "quick.yaml").read_text(encoding="utf-8")
-    (folder / "small.yaml").write_text(text.replace("replicates: 5", "replicates: 1"), encoding="utf-8")
+    write_once_each(folder, name="small")
     environment = {**os.environ, "MECHANISM_CACHE": str(folder / "cache")}
     for args in (["freeze", "small.yaml"], ["run", "small.yaml", "--out", "evidence"]):
         done = subprocess.run(
