@@ -1,5 +1,6 @@
 """The page says what the verifier says, loads nothing, and shows what it can of a damaged bundle."""
 
+import hashlib
 import itertools
 import json
 import re
@@ -80,6 +81,14 @@ def test_an_anchor_is_passed_on(bundle: Path, tmp_path: Path) -> None:
     text = written(bundle, tmp_path / "page", "--plan", str(bundle / "plan.yaml"))
     assert "The plan is self-declared" not in text
     assert ", anchored</dd>" in text
+    assert "The claims are self-declared" not in text
+
+
+def test_a_plans_digest_anchors_no_claim(bundle: Path, tmp_path: Path) -> None:
+    digest = hashlib.sha256((bundle / "plan.yaml").read_bytes()).hexdigest()
+    text = written(bundle, tmp_path / "page", "--expect-plan", digest)
+    assert "The plan is self-declared" not in text
+    assert "The claims are self-declared: the digest of a plan says nothing of its ledger." in text
 
 
 def test_loads_nothing_and_links_only_inside(bundle: Path, tmp_path: Path) -> None:
