@@ -28,8 +28,23 @@ _MOST_FAULTS = 50
 _DIRECTORY_LIMIT = 64 * 2**20  # of a zip, which is read whole
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """One thing that is wrong with an archive."""
+
+    expected: str
+    got: str
+
+    def __str__(self) -> str:
+        return f"expected {self.expected}, got {self.got}"
+
+
 class ArchiveError(Exception):
-    """It cannot be read as an archive any further; the message says why."""
+    """It cannot be read as an archive any further; `fault` says why."""
+
+    def __init__(self, expected: str, got: str) -> None:
+        super().__init__(f"expected {expected}, got {got}")
+        self.fault = Fault(expected=expected, got=got)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,12 +58,12 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unpacked:
-    """What an archive holds. `odd`: names of what is no plain file. `faults`: what is wrong, in words."""
+    """What an archive holds. `odd`: names of what is no plain file. `faults`: what is wrong."""
 
     spool: IO[bytes]
     members: dict[str, Member] = field(default_factory=dict)
     odd: dict[str, Literal["link", "special"]] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
 
     def chunks(self, member: Member) -> Iterator[bytes]:
         """A member's bytes, piece by piece."""
@@ -74,9 +89,10 @@ def unpack(path: Path) -> Iterator[Unpacked]:
         try:
             _read(file, filler)
         except ArchiveError as fault:
-            unpacked.faults.append(str(fault))
+            unpacked.faults.append(fault.fault)
         except (EOFError, OSError, zlib.error, zipfile.BadZipFile, NotImplementedError, ValueError) as fault:
-            unpacked.faults.append(f"expected an archive that can be read to its end, got: {fault}")
+            wanted = "an archive that can be read to its end"
+            unpacked.faults.append(Fault(expected=wanted, got=str(fault)))
         spool.flush()
         yield unpacked
 
@@ -89,7 +105,7 @@ def _read(file: IO[bytes], filler: "_Filler") -> None:
     elif magic == b"PK":
         _zip(file, filler)
     else:
-        raise ArchiveError("expected a .zip or .tar.gz, got neither")
+        raise ArchiveError("a .zip or .tar.gz", "neither")
 
 
 class _Filler:
@@ -106,7 +122,7 @@ class _Filler:
         while left:
             chunk = source.read(min(_CHUNK, left))
             if not chunk:
-                raise ArchiveError(f"expected {size} bytes of {name[:200]!r}, got {size - left}")
+                raise ArchiveError(f"{size} bytes of {name[:200]!r}", f"{size - left}")
             state.update(chunk)
             self._unpacked.spool.write(chunk)
             left -= len(chunk)
@@ -123,22 +139,23 @@ class _Filler:
         """Raise ArchiveError if so many bytes more are too many."""
         self._room -= size + _BLOCK
         if self._room < 0:
-            raise ArchiveError(f"expected at most {SLACK} bytes and {RATIO} times the archive, got more")
+            raise ArchiveError(f"at most {SLACK} bytes and {RATIO} times the archive", "more")
 
-    def fault(self, message: str) -> None:
-        """Note what is wrong, up to a number."""
-        if len(self._unpacked.faults) < _MOST_FAULTS:
-            self._unpacked.faults.append(message)
+    def fault(self, expected: str, got: str) -> None:
+        """Note what is wrong, once, and up to a number."""
+        fault = Fault(expected=expected, got=got)
+        if len(self._unpacked.faults) < _MOST_FAULTS and fault not in self._unpacked.faults:
+            self._unpacked.faults.append(fault)
 
     def _named(self, name: str) -> bool:
         """Whether a name can stand for a file; if not, why not is a fault."""
         if len(self._unpacked.members) + len(self._unpacked.odd) >= MAX_FILES:
-            raise ArchiveError(f"expected at most {MAX_FILES} entries, got more")
+            raise ArchiveError(f"at most {MAX_FILES} entries", "more")
         if not safe(name):
-            self.fault(f"expected names that stay below one folder, got {name[:200]!r}")
+            self.fault("names that stay below one folder", f"{name[:200]!r}")
             return False
         if name in self._unpacked.members or name in self._unpacked.odd:
-            self.fault(f"expected each name once, got {name[:200]!r} twice")
+            self.fault("each name once", f"{name[:200]!r} twice")
             return False
         return True
 
@@ -165,11 +182,11 @@ def _zip(file: IO[bytes], filler: _Filler) -> None:
                 filler.odd(entry.filename, "link" if kind == 0o12 else "special")
                 continue
             if entry.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-                raise ArchiveError(f"expected stored or deflated entries, got method {entry.compress_type}")
+                raise ArchiveError("stored or deflated entries", f"method {entry.compress_type}")
             with archive.open(entry) as source:
                 filler.take(entry.filename, entry.file_size, source)
                 if source.read(1):  # reading to the end checks the CRC
-                    raise ArchiveError(f"expected {entry.file_size} bytes of {entry.filename!r}, got more")
+                    raise ArchiveError(f"{entry.file_size} bytes of {entry.filename[:200]!r}", "more")
 
 
 def _require_small_directory(file: IO[bytes]) -> None:
@@ -180,10 +197,10 @@ def _require_small_directory(file: IO[bytes]) -> None:
     data = file.read()
     at = data.rfind(b"PK\x05\x06")
     if at < 0 or len(data) - at < 22:
-        raise ArchiveError("expected the directory at the end of a zip, found none")
+        raise ArchiveError("the directory at the end of a zip", "none")
     entries, size = int.from_bytes(data[at + 10 : at + 12], "little"), data[at + 12 : at + 16]
     if entries == 0xFFFF or int.from_bytes(size, "little") > _DIRECTORY_LIMIT:
-        raise ArchiveError("expected a zip of fewer than 65535 entries, got more; use a .tar.gz")
+        raise ArchiveError("a zip of fewer than 65535 entries", "more; use a .tar.gz")
     file.seek(0)
 
 
@@ -197,27 +214,28 @@ def _tar_gz(file: IO[bytes], filler: _Filler) -> None:
             try:
                 entry = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
             except tarfile.HeaderError as fault:
-                raise ArchiveError(f"expected a tar header, got: {fault}") from fault
+                raise ArchiveError("a tar header", str(fault)) from fault
             _tar_entry(entry, stream, filler)
         while rest := stream.read(_CHUNK):
             filler.reserve(len(rest))
             if rest.strip(b"\0"):
-                raise ArchiveError("expected nothing after the end of the tar, got more bytes")
+                raise ArchiveError("nothing after the end of the tar", "more bytes")
 
 
 def _tar_entry(entry: tarfile.TarInfo, stream: gzip.GzipFile, filler: _Filler) -> None:
+    name = entry.name.removeprefix("./")  # once, as `tar -C DIR .` writes it; any other step is refused
     if entry.type in {tarfile.XHDTYPE, tarfile.XGLTYPE}:
         if entry.size > MAX_PAX:
-            raise ArchiveError(f"expected extended headers of at most {MAX_PAX} bytes, got {entry.size}")
+            raise ArchiveError(f"extended headers of at most {MAX_PAX} bytes", f"{entry.size}")
         words = stream.read(entry.size)
         if any(key in words for key in (b" path=", b" linkpath=", b" size=", b" GNU.")):
-            raise ArchiveError("expected extended headers for times and owners alone, got names or sizes")
+            raise ArchiveError("extended headers for times and owners alone", "names or sizes")
     elif entry.isreg() and not entry.issparse():
-        filler.take(entry.name, entry.size, stream)
+        filler.take(name, entry.size, stream)
     elif not entry.isdir():
-        filler.odd(entry.name, "link" if entry.issym() or entry.islnk() else "special")
+        filler.odd(name, "link" if entry.issym() or entry.islnk() else "special")
         if entry.size:
-            raise ArchiveError(f"expected no bytes in {entry.name[:200]!r}, got {entry.size}")
+            raise ArchiveError(f"no bytes in {name[:200]!r}", f"{entry.size}")
     padding = -entry.size % _BLOCK
     if not entry.isdir() and len(stream.read(padding)) != padding:
-        raise ArchiveError("expected whole blocks, got a torn one")
+        raise ArchiveError("whole blocks", "a torn one")

@@ -38,8 +38,7 @@ def open_release(path: Path, *, key: bytes | None) -> Iterator[Opened]:
 
 
 def _opened(unpacked: Unpacked, key: bytes | None) -> Opened:
-    wanted = "an archive of one folder with plain files"
-    found = [released("V120", ".", wanted, got) for got in unpacked.faults]
+    found = [released("V120", ".", fault.expected, fault.got) for fault in unpacked.faults]
     top = _top(unpacked)
     beside = sorted(name for name in (*unpacked.members, *unpacked.odd) if not name.startswith(top))
     found += [released("V120", name, "nothing beside the one folder", "an entry") for name in beside]

@@ -29,6 +29,18 @@ def _archive(name: str, why: str, form: str, *found: tuple[str, str], **archive:
 _TWICE = {"name": "b/plan.yaml", "kind": "file", "hex": b"another".hex()}
 _archive("tar-climbs", "A member that steps out of wherever it is unpacked. No name becomes a path here.", "tar.gz",
          ("V120", "."), odd=[{"name": "../evil", "kind": "file", "hex": "00"}])  # fmt: skip
+_archive(
+    "tar-climbs-behind-a-dot",
+    "The `./` that `tar -C DIR .` writes is taken off once. What is behind it is a name like any other.",
+    "tar.gz",
+    ("V120", "."),
+    ("V120", "."),
+    ("V120", "."),
+    top="./",
+    odd=[
+        {"name": name, "kind": "file", "hex": "00"} for name in ("./../evil", "././plan.yaml", "./plan.yaml")
+    ],
+)
 _archive("tar-absolute", "A member from the root.", "tar.gz", ("V120", "."),
          odd=[{"name": "/tmp/evil", "kind": "file", "hex": "00"}])  # fmt: skip
 _archive("tar-symlink", "A link in an archive holds no bytes, and is not followed.", "tar.gz", ("V104", "b/x"[2:]),

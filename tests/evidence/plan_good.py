@@ -119,6 +119,11 @@ def zipped(parts: Parts) -> Made:
     return Made(files=forge.seal(parts), archive={"form": "zip", "top": ""})
 
 
+@case("tar-gz-of-a-dot", "As `tar czf t.tar.gz -C DIR .` packs a bundle: every name begins with `./`.")
+def tarred_of_a_dot(parts: Parts) -> Made:
+    return Made(files=forge.seal(parts), archive={"form": "tar.gz", "top": "./"})
+
+
 @case("tar-gz", "The bundle in a .tar.gz, in a folder of any name.", level="raw")
 def tarred(parts: Parts) -> Made:
     return Made(files=forge.seal(parts), archive={"form": "tar.gz", "top": "any-name/"})

@@ -350,16 +350,16 @@ def tar_of(*members: tuple[str, bytes, bytes], pax: dict[str, str] | None = None
         (
             tar_of(("a", b"0", b"")) + b"tail",
             {},
-            ["expected an archive that can be read to its end, got: Not a gzipped file (b'ta')"],
+            ["expected an archive that can be read to its end, got Not a gzipped file (b'ta')"],
         ),
         (
             tar_of(("a", b"0", b"1" * 4096))[:-20],
             {},
             [
-                "expected an archive that can be read to its end, got: Compressed file ended before the end-of-stream marker was reached"
+                "expected an archive that can be read to its end, got Compressed file ended before the end-of-stream marker was reached"
             ],
         ),
-        (b"PK", {}, ["expected the directory at the end of a zip, found none"]),
+        (b"PK", {}, ["expected the directory at the end of a zip, got none"]),
         (b"plain text", {}, ["expected a .zip or .tar.gz, got neither"]),
         (b"", {}, ["expected a .zip or .tar.gz, got neither"]),
     ],
@@ -382,7 +382,7 @@ def test_hostile_archives(tmp_path: Path, data: bytes, odd: dict[str, str], faul
     path = tmp_path / "archive"
     path.write_bytes(data)
     with unpack(path) as unpacked:
-        assert (unpacked.odd, unpacked.faults) == (odd, faults)
+        assert (unpacked.odd, [str(fault) for fault in unpacked.faults]) == (odd, faults)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -393,7 +393,7 @@ def test_a_bomb_stops_at_its_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         archive.writestr("a/zeros", bytes(2**25))
     with unpack(bomb) as unpacked:
         (fault,) = unpacked.faults
-    assert fault == "expected at most 1048576 bytes and 200 times the archive, got more"
+    assert str(fault) == "expected at most 1048576 bytes and 200 times the archive, got more"
 
 
 def test_a_link_in_a_zip_is_one(tmp_path: Path) -> None:

@@ -46,12 +46,21 @@ def tarred(files: Files, out: Path) -> Path:
     return out
 
 
+def tar_of_a_dot(files: Files, out: Path) -> Path:
+    """As `tar czf OUT -C DIR .` writes it, folders and all."""
+    folder = forge.write(files, out.parent / "dot")
+    with tarfile.open(out, "w:gz", format=tarfile.GNU_FORMAT) as archive:
+        archive.add(folder, ".")
+        assert {".", "./plan.yaml", "./records"} <= {*archive.getnames()}
+    return out
+
+
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return new_pair(tmp_path_factory.mktemp("keys") / "mine")
 
 
-@pytest.mark.parametrize("make", [zipped, tarred])
+@pytest.mark.parametrize("make", [zipped, tarred, tar_of_a_dot])
 def test_an_archived_bundle_is_judged_as_its_folder_is(
     good_files: Files, good_folder: Path, tmp_path: Path, make: object
 ) -> None:
@@ -87,6 +96,29 @@ def test_a_key_that_is_none_is_the_callers_mistake(
     write_release(good_folder, signed, key=keys[0], raw=False, published="2026-01-31")
     result = quick(signed, "--key", __file__)
     assert str(result.exception) == "--key: expected a public key in PEM form, got something else"
+
+
+def test_a_hostile_name_is_said_once(good_files: Files, tmp_path: Path) -> None:
+    """In words that are not said twice, however often the name is there."""
+    archive = tarred({**good_files, "../../evil": b"1"}, tmp_path / "bundle")
+    twice = tmp_path / "twice.zip"
+    with zipfile.ZipFile(twice, "w") as out:
+        for name, data in [*good_files.items(), ("../evil", b"1"), ("/evil", b"1")]:
+            out.writestr(name, data)
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            out.writestr("../evil", b"2")
+    said = {
+        path: [
+            (item.code, item.where, item.expected, item.got)
+            for item in check(path, level="records", anchor=None).report.findings
+        ]
+        for path in (archive, twice)
+    }
+    wanted = ("V120", ".", "names that stay below one folder")
+    assert said == {
+        archive: [(*wanted, "'bundle/../../evil'")],
+        twice: [(*wanted, "'../evil'"), (*wanted, "'/evil'")],
+    }
 
 
 def test_a_folder_needs_no_key_to_be_looked_at(tmp_path: Path) -> None:
