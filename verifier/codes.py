@@ -100,6 +100,7 @@ V701 malformed  . a record's software identity is not build.json's digest
 V702 malformed  . build.json is not the build that the plan pins
 V703 malformed  . the cohort did not run one kernel per launch
 V704 malformed  . the activation's candidate is not the engine's
+V705 malformed  . a name of what computed (symbol, arithmetic, driver) is of another kind of evidence
 V801 malformed  raw a captured tensor's bytes do not have the recorded digest
 V802 missing    . a record's capture is not there, in a bundle that says it is included
 V803 malformed  . captures are there, in a bundle that says they are left out

@@ -19,12 +19,15 @@ _FIELDS = (
     ),
     ("routing.topk_ids within the dealt ranges, topk_weights_bits", "level reexecute redraws them"),
     (
-        "build.arithmetic, build.driver, build.versions, digests in build.source",
+        "build.versions, digests in build.source; of a GPU, what arithmetic and driver say",
         "free text of the machine; hashed as a whole",
     ),
     ("record.process.argv beyond flags and symbolic paths", "free arguments of the runner"),
     ("record.process.flags beyond no_user_site and safe_path", "they follow from argv and environment"),
-    ("record.treatment.gemms.symbol", "compared across the cohort only; its spelling is the build's"),
+    (
+        "record.treatment.gemms.symbol beyond `simulated:`",
+        "compared across the cohort only; its spelling is the build's",
+    ),
     ("record.activation.ambiguous_elements", "level reexecute counts them"),
     ("record.assumptions U3", "a claim's assumption, not a process's: no record can show it"),
     (

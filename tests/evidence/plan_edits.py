@@ -110,6 +110,8 @@ WHY = {
     "another_kernel_ran": "One record launched another symbol: two binaries in one cohort.",
     "a_simulation_has_a_devices_silu": "A simulator cannot have a device's activation.",
     "the_device_is_not_the_plans": "build.json names another device than the plan pins.",
+    "a_simulation_has_a_driver": "No GPU took part in a simulation, so none of its drivers did.",
+    "a_simulation_has_an_unknown_arithmetic": "Simulated bits come from one of the engine's own arithmetics, by name.",
     "no_source_was_hashed": "A build that names no source says nothing of what computed the bits.",
     "a_bit_is_flipped": "One bit of one tensor, with everything around it made to fit: level raw re-hashes.",
     "a_capture_is_gone": "The bundle says that captures are included; this one is not.",

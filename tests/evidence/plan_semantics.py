@@ -15,6 +15,8 @@ CAPTURES = (
     "04103674e5956c99cf86741102eb034ae5c6664da5cf812af92add7222b6cf15",
     "e93f7473d245a8bfbde35af4d66345941fb5ce8dbdc287a1ff09f00abee11cfe",
 )
+#: As a kernel of a GPU is called.
+GPU_SYMBOL = "marlin_moe_wna16::Marlin<half>"
 #: The alignment of native under H0 with its second slot copied over its first.
 TWICE = "8860f7d4da71b4793c8cbe773d9bac36eea5d89549cda38581a72f342a270448"
 
@@ -308,8 +310,66 @@ def _of_a_gpu(parts: Parts) -> Parts:
     gpu = base_parts(plan=plan_bytes().replace(b"engine: simulated", b"engine: vllm"))
     for record in gpu.records.values():
         record["activation"]["candidate"] = "device"
+    _launched(gpu, GPU_SYMBOL)
+    gpu.build["arithmetic"] = "a fixed stand-in"
     forge.relink(gpu)
     return gpu if parts.records else parts
+
+
+def _launched(parts: Parts, symbol: str) -> Parts:
+    """Every launch of every process by one name: one kernel for the cohort (V703), whatever it is called."""
+    for record in parts.records.values():
+        for gemm in record["treatment"]["gemms"]:
+            gemm["symbol"] = symbol
+    return parts
+
+
+EVERY_SYMBOL = [
+    ("V705", f"{path}:treatment.gemms[{place}].symbol") for path in (*NATIVE, *CROSS) for place in (0, 1)
+]
+
+
+@case(
+    "simulated-launches-bear-a-gpus-symbol",
+    "Simulated records whose launches are called what a GPU's kernel is called, all of them alike: a reader who looks"
+    " for the kernel must not find it where none ran.",
+    *EVERY_SYMBOL,
+)
+def simulated_launches_bear_a_gpus_symbol(parts: Parts) -> Files:
+    return forge.seal(_launched(parts, GPU_SYMBOL))
+
+
+@case(
+    "a-gpus-launches-bear-a-simulated-symbol",
+    "The other way round: a cohort that is called a GPU's, with launches that say themselves that they are simulated.",
+    *EVERY_SYMBOL,
+)
+def a_gpus_launches_bear_a_simulated_symbol(parts: Parts) -> Files:
+    return forge.seal(_launched(_of_a_gpu(parts), "simulated:moe_wna16_marlin_gemm"))
+
+
+@case(
+    "a-gpu-without-a-driver",
+    "A build that is called a GPU's, and names no driver.",
+    ("V705", "build.json:driver"),
+)
+def a_gpu_without_a_driver(parts: Parts) -> Files:
+    gpu = _of_a_gpu(parts)
+    gpu.build["driver"] = None
+    forge.relink(gpu)
+    return forge.seal(gpu)
+
+
+@case(
+    "a-gpu-with-a-simulators-arithmetic",
+    "A build that is called a GPU's, and names the arithmetic of the simulated engine.",
+    ("V705", "build.json:arithmetic"),
+)
+def a_gpu_with_a_simulators_arithmetic(parts: Parts) -> Files:
+    gpu = _of_a_gpu(parts)
+    gpu.build["arithmetic"] = "numpy"
+    forge.relink(gpu)
+    return forge.seal(gpu)
 
 
 @case(

@@ -771,7 +771,7 @@ record_edit(
     "gemms",
     1,
     "symbol",
-    to="other",
+    to="simulated:other",
     where="treatment.gemms[1].symbol",
     name="another_kernel_ran",
     path=H1,
@@ -784,6 +784,20 @@ record_edit(
     where="activation.candidate",
     name="a_simulation_has_a_devices_silu",
 )
+
+
+@edit(("V705", "build.json:driver"))
+def a_simulation_has_a_driver(parts: Parts) -> Files:
+    parts.build["driver"] = "570.133.07"
+    forge.relink(parts)
+    return forge.seal(parts)
+
+
+@edit(("V705", "build.json:arithmetic"))
+def a_simulation_has_an_unknown_arithmetic(parts: Parts) -> Files:
+    parts.build["arithmetic"] = "_moe_C of vllm 0.22.0"
+    forge.relink(parts)
+    return forge.seal(parts)
 
 
 @edit(("V702", "build.json:device.sms"))

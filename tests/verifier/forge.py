@@ -335,7 +335,7 @@ def _build(plan: Plan) -> Document:
         "evidence": "simulated" if simulated else "gpu",
         "engine": plan.engine,
         "kernel": plan.build.kernel,
-        "arithmetic": "forged",
+        "arithmetic": "numpy" if simulated else "forged",
         "device": plan.build.device.model_dump(mode="json"),
         "driver": None if simulated else "570.1",
         "versions": {"python": "CPython 3.11.7"},
@@ -402,6 +402,7 @@ def _attempt(cell: Any, number: int, nonce: str, path: str) -> list[Document]:
 
 def _record(plan: Plan, worked: Workings, cell: Any, number: int, nonce: str) -> Document:
     fixture, simulated = plan.fixture, plan.engine == "simulated"
+    symbol = "simulated:forged" if simulated else "forged"
     lengths = geometry.buffer_lengths(fixture.routes, fixture.experts, worked.block)
     constructed = cell.alignment == "constructed"
     return {
@@ -445,7 +446,10 @@ def _record(plan: Plan, worked: Workings, cell: Any, number: int, nonce: str) ->
                 "sorted_length": lengths[0],
                 "expert_length": lengths[1],
             },
-            "gemms": [_gemm(worked, "w13", cell.grids[0]), _gemm(worked, "w2", cell.grids[1])],
+            "gemms": [
+                _gemm(worked, "w13", cell.grids[0], symbol),
+                _gemm(worked, "w2", cell.grids[1], symbol),
+            ],
         },
         "surfaces": [],
         "trajectory": NO_DIGEST,
@@ -459,7 +463,7 @@ def _launch(worked: Workings, gemm: Any, grid: int) -> Launch:
     return worked.launch(gemm, grid=grid, padded_blocks=worked.padded_blocks)
 
 
-def _gemm(worked: Workings, gemm: Any, grid: int) -> Document:
+def _gemm(worked: Workings, gemm: Any, grid: int, symbol: str) -> Document:
     launch = _launch(worked, gemm, grid)
     return {
         "name": gemm,
@@ -467,7 +471,7 @@ def _gemm(worked: Workings, gemm: Any, grid: int) -> Document:
         "tile_n": launch.tile_n,
         "threads": launch.tile_k * launch.tile_n // 64,
         "grid": grid,
-        "symbol": "forged",
+        "symbol": symbol,
         "slices": slices_digest(launch),
     }
 

@@ -1,4 +1,4 @@
-"""V7xx, what computed the bits: one build for the whole cohort, the one that the plan pins."""
+"""V7xx, what computed the bits: one build for the whole cohort, the plan's, honestly named."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,10 @@ from ledger.record import Record
 from verifier.bundle import Bundle, Facts
 from verifier.checks.check import check, record_check
 from verifier.found import Found, show
+
+#: How simulated evidence names what computed it; nothing of a GPU may bear these names, or it others.
+SIMULATED_SYMBOL = "simulated:"
+SIMULATED_ARITHMETICS = ("numpy", "numba")
 
 
 @record_check("V701")
@@ -69,4 +73,41 @@ def activation(_bundle: Bundle, record: Record) -> Iterator[Found]:
         )
 
 
-CHECKS = (identity, pinned_build, one_kernel, activation)
+@check("V705")
+def labels_of_build(bundle: Bundle) -> Iterator[Found]:
+    """V705: build.json names the simulator's arithmetic and no driver, or a GPU's and its driver."""
+    build, names = bundle.build, " or ".join(SIMULATED_ARITHMETICS)
+    simulated = bundle.plan.engine == "simulated"
+    if (build.arithmetic in SIMULATED_ARITHMETICS) != simulated or not build.arithmetic:
+        yield _label(bundle, "arithmetic", names if simulated else f"another than {names}", build.arithmetic)
+    if bool(build.driver) == simulated or (simulated and build.driver is not None):
+        yield _label(bundle, "driver", "null" if simulated else "the driver's version", build.driver)
+
+
+@record_check("V705")
+def labels_of_record(bundle: Bundle, record: Record) -> Iterator[Found]:
+    """V705: a kernel's symbol starts with `simulated:` where the evidence is, and nowhere else."""
+    simulated = bundle.plan.engine == "simulated"
+    expected = f"{SIMULATED_SYMBOL}..." if simulated else f"a symbol without {SIMULATED_SYMBOL}"
+    for place, gemm in enumerate(record.treatment.gemms):
+        if gemm.symbol.startswith(SIMULATED_SYMBOL) != simulated:
+            yield Found(
+                code="V705",
+                file=record.path,
+                key=f"treatment.gemms[{place}].symbol",
+                expected=f"{expected}, for the engine {bundle.plan.engine}",
+                got=show(gemm.symbol),
+            )
+
+
+def _label(bundle: Bundle, key: str, expected: str, got: str | None) -> Found:
+    return Found(
+        code="V705",
+        file="build.json",
+        key=key,
+        expected=f"{expected}, for the engine {bundle.plan.engine}",
+        got="null" if got is None else show(got),
+    )
+
+
+CHECKS = (identity, pinned_build, one_kernel, activation, labels_of_build, labels_of_record)
