@@ -4,7 +4,8 @@ A record in its place is what makes a process valid, since it is moved there las
 missing for it, never the other way round.
 """
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 
 from ledger.bundle import AttemptEnded, AttemptStarted
@@ -14,7 +15,25 @@ from ledger.model import read_json
 from ledger.record import Containment, Record, record_path
 from mechanism.campaign.attempts import Log
 from mechanism.errors import CampaignError
+from mechanism.process import files
 from mechanism.values import frozen
+
+
+class UnvouchedError(CampaignError):
+    """There are records whose lines the log has lost; `paths`: all of them, below the bundle's folder."""
+
+    def __init__(self, folder: Path, paths: tuple[str, ...]) -> None:
+        self.paths = paths
+        some = ", ".join(path.removeprefix("records/") for path in paths[:3])
+        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+        whose, them = ("1 record", "it") if len(paths) == 1 else (f"{len(paths)} records", "them")
+        aside = shlex.quote(f"{folder}.aside")
+        super().__init__(
+            f"{folder / 'records'}: expected only records that the log calls valid, got {whose} of which it"
+            f" has no line ({some}{more}): no crash of a runner loses those; move {them} away, for example to"
+            f" {aside}, then --resume runs the cells again; `mechanism status"
+            f" {shlex.quote(str(folder))} --format json` lists them all under unvouched"
+        )
 
 
 @frozen
@@ -37,8 +56,8 @@ class Recovered:
 def recover(folder: Path, log: Log, *, now_us: Callable[[], int]) -> Recovered:
     """Read every record that the log calls valid, and decide on the attempts that it left open.
 
-    Raises CampaignError if a valid attempt's record is missing or is not what the log says, and if there is
-    a record that no valid attempt wrote.
+    Raises CampaignError if a valid attempt's record is missing or is not what the log says, UnvouchedError if
+    there are records that no valid attempt wrote. Nothing is changed.
     """
     valid: dict[str, str] = {}
     held: Containment | None = None
@@ -64,13 +83,16 @@ def recover(folder: Path, log: Log, *, now_us: Callable[[], int]) -> Recovered:
             reason = "its runner stopped before it ended"
             ends.append(_ended(attempt, reason, None, now_us()))
         notes.append(f"attempt {attempt.attempt} ({path}): {reason}")
-    for found in sorted((folder / "records").glob("*")):
-        if f"records/{found.name}" not in valid:
-            raise CampaignError(
-                f"{found}: expected only records that the log calls valid, got another; look at it, move it"
-                " away, then --resume"
-            )
+    require_vouched(folder, valid)
     return Recovered(valid=valid, ends=tuple(ends), notes=tuple(notes), containment=held)
+
+
+def require_vouched(folder: Path, valid: Container[str]) -> None:
+    """Raise UnvouchedError if there are records but those of `valid`: who can tell what wrote the others?"""
+    there = sorted(path.name for path in (folder / "records").glob("*"))
+    found = [f"records/{name}" for name in there if not name.endswith(files.BESIDE)]
+    if others := tuple(path for path in found if path not in valid):
+        raise UnvouchedError(folder, others)
 
 
 def _record(folder: Path, attempt: AttemptStarted, *, expected: str | None) -> tuple[str, Record | None]:

@@ -22,7 +22,7 @@ from mechanism.campaign.attempts import Log, LogWriter, mend, read_log
 from mechanism.campaign.events import CampaignFinished
 from mechanism.campaign.holding import choose
 from mechanism.campaign.order import path_of
-from mechanism.campaign.recover import Recovered, recover
+from mechanism.campaign.recover import Recovered, recover, require_vouched
 from mechanism.campaign.request import CampaignResult, RunRequest
 from mechanism.campaign.slots import Slots, now_us, storage_problem
 from mechanism.engine.names import require_engine, require_machine
@@ -139,6 +139,7 @@ def _recover(folder: Path, *, resume: bool) -> tuple[Log, Recovered]:
     path = bundle.log_path(folder)
     log = read_log(path.read_bytes() if path.exists() else b"", name=str(path))
     if not resume or not (log.events or log.torn):
+        require_vouched(folder, ())  # an empty log vouches for none
         return log, Recovered(valid={}, ends=(), notes=())
     resumed_us = now_us()
     recovered = recover(folder, log, now_us=now_us)  # may refuse, and then nothing was changed

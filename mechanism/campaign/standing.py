@@ -3,11 +3,23 @@
 Nothing is written, and the runner does not notice.
 """
 
+import contextlib
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from ledger.bundle import Attempt, AttemptEnded, AttemptStarted, LogResumed
+from pydantic import ValidationError
+
+from ledger.bundle import (
+    DOCUMENTS,
+    MANIFEST,
+    Attempt,
+    AttemptEnded,
+    AttemptStarted,
+    LogResumed,
+    ManifestLine,
+)
 from ledger.canonical import CanonicalError, parse_canonical
 from ledger.fault import FaultsError
 from ledger.lock import Lock, LockedCell
@@ -16,10 +28,11 @@ from ledger.record import record_path
 from mechanism.campaign import bundle, folder_lock
 from mechanism.campaign.attempts import read_log
 from mechanism.campaign.order import name_of, path_of
+from mechanism.campaign.recover import UnvouchedError, recover
 from mechanism.errors import CampaignError
 from mechanism.values import frozen
 
-State = Literal["complete", "running", "ending", "stopped"]
+State = Literal["complete", "damaged", "running", "ending", "stopped"]
 
 
 @frozen
@@ -27,8 +40,9 @@ class Standing:
     """One moment of a campaign, in cells.
 
     Attributes:
-        state: `complete`: the bundle is finished; `running`: its runner works; `ending`: that is gone, and
-            processes it started are being ended; `stopped`: nobody works, the rest waits for --resume.
+        state: `complete`: the bundle is finished; `damaged`: it was, and lost files; `running`: its runner
+            works; `ending`: that is gone, and processes it started are being ended; `stopped`: nobody works,
+            the rest waits for --resume.
         runner: The runner's pid, if one works.
         total: Cells of the lock.
         done: Cells with a record in its place.
@@ -38,6 +52,9 @@ class Standing:
         runners: How many runners have worked on it.
         torn: Bytes after the last whole line of the log.
         left_s: Estimated seconds to the end; None unless a runner works and a cell of its has ended.
+        missing: Files that the finished bundle had and that are gone; captures do not count.
+        refusal: Why --resume would refuse what is stopped; None if it would go on.
+        unvouched: Records whose lines the log has lost, if that is why.
     """
 
     state: State
@@ -50,6 +67,9 @@ class Standing:
     runners: int
     torn: int
     left_s: float | None
+    missing: tuple[str, ...] = ()
+    refusal: str | None = None
+    unvouched: tuple[str, ...] = ()
 
 
 def read_standing(folder: Path, *, now_us: int | None = None) -> Standing:
@@ -63,14 +83,38 @@ def read_standing(folder: Path, *, now_us: int | None = None) -> Standing:
     records = {f"records/{path.name}" for path in (folder / "records").glob("*.json")}
     # after the records: what is recorded meanwhile, the log tells
     log = read_log(_bytes(bundle.log_path(folder)), name=str(bundle.log_path(folder)))
-    return standing(
+    clock = time.monotonic_ns() // 1000 if now_us is None else now_us
+    missing = _missing(folder, lock) if complete else ()
+    finished: State = "damaged" if missing else "complete"
+    found = standing(
         lock.cells,
         log.events,
         records=records,
-        state="complete" if complete else "running" if runner else "stopped" if free else "ending",
+        state=finished if complete else "running" if runner else "stopped" if free else "ending",
         runner=None if complete else runner,
         torn=len(log.torn),
-        now_us=time.monotonic_ns() // 1000 if now_us is None else now_us,
+        now_us=clock,
+    )
+    if found.state != "stopped":
+        return replace(found, missing=missing)
+    try:  # as --resume would, which changes nothing before it has looked
+        recover(folder, log, now_us=lambda: clock)
+    except UnvouchedError as fault:
+        return replace(found, refusal=str(fault), unvouched=fault.paths)
+    except CampaignError as fault:
+        return replace(found, refusal=str(fault))
+    return found
+
+
+def _missing(folder: Path, lock: Lock) -> tuple[str, ...]:
+    """What a finished bundle must hold and does not: its documents, a record per cell, what it lists."""
+    wanted = {MANIFEST, *DOCUMENTS, *(path_of(cell) for cell in lock.cells)}
+    for line in _bytes(folder / MANIFEST).splitlines():
+        with contextlib.suppress(ValidationError):  # what a line says amiss is the verifier's to find
+            wanted.add(ManifestLine.model_validate_json(line).path)
+    # captures may be left out of a release
+    return tuple(
+        sorted(path for path in wanted if not path.startswith("objects/") and not (folder / path).exists())
     )
 
 

@@ -10,14 +10,23 @@ import click
 from mechanism.campaign.standing import Standing, read_standing
 from mechanism.command.exits import AT_WORK, INCOMPLETE, SUPPORTED
 
+_REFUSED = "nobody runs it, and --resume will refuse: {refusal}"
 _STATES = {
     "complete": "complete: `verifier check` says what it shows",
+    "damaged": "it was complete and is damaged: {missing}; put back what is missing from a copy, or run the"
+    " plan again into another folder",
     "running": "process {runner} runs it",
     "ending": "its runner is gone; processes that it started are being ended",
     "stopped": "nobody runs it; go on with: mechanism run PLAN --out {folder} --resume",
 }
 #: Exit code by state; a folder without a campaign is refused.
-CODES = {"complete": SUPPORTED, "running": AT_WORK, "ending": INCOMPLETE, "stopped": INCOMPLETE}
+CODES = {
+    "complete": SUPPORTED,
+    "damaged": INCOMPLETE,
+    "running": AT_WORK,
+    "ending": INCOMPLETE,
+    "stopped": INCOMPLETE,
+}
 #: Cells that failed are listed up to so many; --format json has them all.
 _LISTED = 20
 
@@ -37,12 +46,25 @@ def _text(found: Standing, folder: Path) -> list[str]:
     lines = [
         f"{folder.name}: {found.done} of {found.total} cells, {len(found.failed)} failed,"
         f" {len(found.running)} running{left}",
-        _STATES[found.state].format(runner=found.runner, folder=shlex.quote(str(folder))),
+        (_REFUSED if found.refusal else _STATES[found.state]).format(
+            runner=found.runner,
+            folder=shlex.quote(str(folder)),
+            refusal=found.refusal,
+            missing=_missing(found.missing),
+        ),
         f"{found.attempts} processes started by {found.runners} runner{'s' if found.runners > 1 else ''}",
     ]
     if found.torn and found.state != "running":  # a line that is being written looks torn too
-        lines.append(f"the last {found.torn} bytes of the log are torn; --resume keeps them and goes on")
+        then = "will keep them once it can go on" if found.refusal else "keeps them and goes on"
+        lines.append(f"the last {found.torn} bytes of the log are torn; --resume {then}")
     lines += [f"running: {name}" for name in found.running]
     lines += [f"failed: {name}: {why}" for name, why in found.failed[:_LISTED]]
     more = len(found.failed) - _LISTED
     return [*lines, f"and {more} more; --format json lists them"] if more > 0 else lines
+
+
+def _missing(paths: tuple[str, ...]) -> str:
+    """How many files are gone, and the first three."""
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    count = "1 file is" if len(paths) == 1 else f"{len(paths)} files are"
+    return f"{count} missing ({', '.join(paths[:3])}{more})"

@@ -19,6 +19,7 @@ from ledger.canonical import NO_DIGEST, sha256
 from ledger.record import Record
 from mechanism.campaign.attempts import read_log
 from mechanism.campaign.request import CampaignResult
+from mechanism.campaign.standing import read_standing
 from mechanism.errors import CampaignError
 from tests.campaign.campaign_setup import ROOT, ends, read_events, run, set_fakes
 
@@ -214,16 +215,42 @@ def test_resume_from_a_log_cut_anywhere(campaign: Prepare, tmp_path: Path, count
         assert [event["torn"] for event in resumed] == ([torn] if cut else [])
 
 
-def test_log_that_lost_whole_lines_is_not_believed(campaign: Prepare, tmp_path: Path) -> None:
-    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+@pytest.mark.parametrize("cut", ["nothing", "1", "100", "half", "two lines"])
+def test_log_that_lost_whole_lines_is_not_believed(campaign: Prepare, tmp_path: Path, cut: str) -> None:
+    """No crash loses lines: said with their number by resume and status alike; moved away, the cells run again."""
+    folder, out = campaign(phases=NATIVE, replicates=2), tmp_path / "out"
     run(folder, out, jobs=1)
     (out / "bundle.json").unlink()
-    log = (out / "attempts.jsonl").read_bytes().splitlines(keepends=True)
-    (out / "attempts.jsonl").write_bytes(b"".join(log[:2]))
-    with pytest.raises(
-        CampaignError, match=r"expected only records that the log calls valid, got another; look"
-    ):
+    (out / "files.jsonl").unlink()
+    data = (out / "attempts.jsonl").read_bytes()
+    two = len(b"".join(data.splitlines(keepends=True)[:2]))
+    kept = data[: {"nothing": 0, "1": 1, "100": 100, "half": len(data) // 2, "two lines": two}[cut]]
+    (out / "attempts.jsonl").write_bytes(kept)
+    begun = [json.loads(line) for line in kept.split(b"\n")[:-1] if b'"started"' in line]
+    known = {"{phase}.{cell}.{history}.{replicate}.json".format(**event) for event in begun}
+    lost = sorted(path.name for path in (out / "records").iterdir() if path.name not in known)
+    assert len(lost) == {"nothing": 4, "1": 4, "100": 4, "half": 2, "two lines": 3}[cut]
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(CampaignError) as refusal:
         run(folder, out, resume=True)
+    more = " and 1 more" if len(lost) == 4 else ""
+    assert str(refusal.value) == (
+        f"{out / 'records'}: expected only records that the log calls valid, got {len(lost)} records of which it has"
+        f" no line ({', '.join(lost[:3])}{more}): no crash of a runner loses those; move them away, for example to"
+        f" {out}.aside, then --resume runs the cells again; `mechanism status {out} --format json` lists them all"
+        " under unvouched"
+    )
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    now = read_standing(out)
+    assert (now.state, now.refusal) == ("stopped", str(refusal.value))
+    assert now.unvouched == tuple(f"records/{name}" for name in lost)
+    Path(f"{out}.aside").mkdir()
+    for name in lost:
+        (out / "records" / name).rename(Path(f"{out}.aside") / name)
+    assert read_standing(out).refusal is None
+    assert run(folder, out, resume=True).complete
+    require_whole(out, 4)
+    assert findings(out) == []
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,58 @@ def test_command_while_it_runs_after_it_died_and_when_it_is_complete(
     assert (code, told["state"], told["done"], told["attempts"], told["runners"]) == (0, "complete", 2, 3, 2)
 
 
+def test_complete_bundle_that_lost_files_is_damaged(campaign: Prepare, tmp_path: Path) -> None:
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    assert run(folder, out).complete
+    assert status(out)[0] == 0
+    way_out = "put back what is missing from a copy, or run the plan again into another folder"
+    (out / "records" / "qualification.native.H1.1.json").unlink()
+    assert status(out) == (
+        5,
+        "out: 1 of 2 cells, 0 failed, 0 running\n"
+        "it was complete and is damaged: 1 file is missing (records/qualification.native.H1.1.json); "
+        f"{way_out}\n2 processes started by 1 runner\n",
+    )
+    for path in ("files.jsonl", "build.json", "routing.json"):
+        (out / path).unlink()
+    code, text = status(out)
+    assert (code, text.splitlines()[1]) == (
+        5,
+        "it was complete and is damaged: 4 files are missing (build.json, files.jsonl,"
+        f" records/qualification.native.H1.1.json and 1 more); {way_out}",
+    )
+    told = json.loads(status(out, "--format", "json")[1])
+    assert (told["state"], len(told["missing"])) == ("damaged", 4)
+
+
+def test_captures_may_be_left_out_of_what_is_complete(campaign: Prepare, tmp_path: Path) -> None:
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    assert run(folder, out).complete
+    for capture in (out / "objects").iterdir():
+        capture.unlink()
+    assert read_standing(out).state == "complete"
+    next((out / "alignments").iterdir()).unlink()
+    assert read_standing(out).state == "damaged"
+
+
+def test_status_says_that_resume_will_refuse(campaign: Prepare, tmp_path: Path) -> None:
+    """A log cut in its first line: what is torn is told, and that records are there of which it has no line."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    assert run(folder, out).complete
+    (out / "bundle.json").unlink()
+    (out / "attempts.jsonl").write_bytes((out / "attempts.jsonl").read_bytes()[:100])
+    assert status(out) == (
+        5,
+        "out: 2 of 2 cells, 0 failed, 0 running\n"
+        f"nobody runs it, and --resume will refuse: {out}/records: expected only records that the log calls valid, got"
+        " 2 records of which it has no line (qualification.native.H0.1.json, qualification.native.H1.1.json): no crash"
+        f" of a runner loses those; move them away, for example to {out}.aside, then --resume runs the cells again;"
+        f" `mechanism status {out} --format json` lists them all under unvouched\n"
+        "0 processes started by 1 runner\n"
+        "the last 100 bytes of the log are torn; --resume will keep them once it can go on\n",
+    )
+
+
 def test_folder_without_a_campaign(tmp_path: Path) -> None:
     with pytest.raises(CampaignError) as refusal:
         read_standing(tmp_path / "none")
