@@ -26,7 +26,7 @@ Exit codes:
   2    run only: evidence is malformed or ambiguous
   3    run only: evidence is missing or was not run
   4    refused: bad usage, plan, lock, fixture or folder; nothing was run
-  5    run, status: the bundle is not complete; see its attempts, then --resume
+  5    run, status: the bundle is not complete, see its attempts, then --resume; or it was, and lost files
   6    status only: it is not complete yet, a runner is at work
   130  stopped by Ctrl-C, 143 by SIGTERM; nothing is lost, --resume goes on
 """

@@ -50,7 +50,7 @@ def choose(answer: Answer) -> Choice:
     Raises:
         ExplainError: Nothing is exposed at W13, or the build cannot be claimed about; with the way out.
     """
-    layer = _require(answer)
+    layer = require_layer(answer)
     pairs = [pair for expert in layer.exposed for pair in _pairs(layer, expert)]
     if not pairs:
         raise ExplainError(
@@ -70,8 +70,12 @@ def choose(answer: Answer) -> Choice:
     return Choice(pair=pair, boundary=boundary, within=(stay[0], stay[1]), orders=orders, grid=grid)
 
 
-def _require(answer: Answer) -> Layer:
-    """The layer, if a simulated plan can show its case."""
+def require_layer(answer: Answer) -> Layer:
+    """The layer, if a simulated plan can show its case.
+
+    Raises:
+        ExplainError: It cannot; with the way out.
+    """
     layer, asked = answer.layer, answer.question
     why = None
     if layer is None:

@@ -15,7 +15,7 @@ from ledger.model import read_yaml
 from ledger.plan import Plan
 from ledger.strict_yaml import load
 from mechanism.explain.answer import Answer, Layer
-from mechanism.explain.choice import Choice, choose
+from mechanism.explain.choice import Choice, choose, require_layer
 from mechanism.explain.claims import ledger_text
 from mechanism.explain.errors import ExplainError
 from mechanism.explain.gemms import GemmAnswer
@@ -50,13 +50,13 @@ def experiment(answer: Answer, *, name: str, ledger: str) -> Experiment:
     """
     if not _NAME.match(name):
         raise ExplainError(f"--write-plan: expected a file name like my-plan.yaml, got {name}.yaml")
-    chosen = choose(answer)
-    layer = answer.layer
-    if layer is None or sum(layer.counts) > MOST_ROUTES:
+    layer = require_layer(answer)
+    if (routes := sum(layer.counts)) > MOST_ROUTES:  # before the choice, whose work grows with them
         raise ExplainError(
-            f"--write-plan: expected at most {MOST_ROUTES} routes in a plan, got"
-            f" {sum(layer.counts) if layer else 0}; ask with fewer --tokens"
+            f"--write-plan: expected at most {MOST_ROUTES} routes in a plan, got {routes}; ask with fewer"
+            " --tokens"
         )
+    chosen = choose(answer)
     everything = tuple(f"U{number}" for number in range(1, 11))
     draft = _read(_plan_text(answer, layer, chosen, name, ledger, everything), name)
     needed = tuple(needed_assumptions(draft, layer.topk_ids))

@@ -181,6 +181,10 @@ def test_recorded_routes(checkpoint: Path, suffix: str) -> None:
             " use --kernel vllm==0.22.0",
         ),
         (
+            [*QWEN, "--tokens", "4096", "--routing", "zipf:0.6", "--write-plan", "x.yaml"],
+            "--write-plan: expected at most 20000 routes in a plan, got 32768; ask with fewer --tokens",
+        ),
+        (
             [*QWEN, "--tokens", "64", "--write-plan", "x.txt"],
             "--write-plan: expected a file that ends in .yaml, got x.txt",
         ),
@@ -201,6 +205,7 @@ def test_recorded_routes(checkpoint: Path, suffix: str) -> None:
         "not-exposed",
         "bf16",
         "0.11",
+        "many-routes",
         "name",
     ],
 )
