@@ -61,11 +61,10 @@ def read_config(config: Mapping[str, Any], *, name: str, awq_file: Mapping[str, 
     _require_silu(inner, where)
     quantisation = config.get("quantization_config") or inner.get("quantization_config") or awq_file
     dtype = str(inner.get("torch_dtype") or inner.get("dtype") or config.get("torch_dtype") or "float16")
-    architectures = (
-        config.get("architectures") or inner.get("architectures") or [config.get("model_type", "?")]
-    )
+    architectures = _names(config.get("architectures")) or _names(inner.get("architectures"))
+    family = architectures[0] if architectures else config.get("model_type", "?")
     return Model(
-        name=f"{where} ({architectures[0]})",
+        name=f"{where} ({family})",
         experts=_size(inner, _EXPERTS, "number of routed experts", where, most=bounds.EXPERTS),
         top_k=_size(inner, _TOP_K, "experts per token", where, most=bounds.EXPERTS),
         hidden=_size(inner, _HIDDEN, "hidden size", where),
@@ -108,9 +107,14 @@ def read_quantisation(given: Mapping[str, Any], *, where: str) -> Quantisation:
 
 def _compressed(given: Mapping[str, Any], where: str) -> Quantisation:
     """compressed-tensors: the weights of the first group; symmetric unless it says otherwise."""
-    groups = given.get("config_groups") or {}
-    weights = next(
-        (group.get("weights") or {} for group in groups.values() if isinstance(group, Mapping)), {}
+    groups = _object(given, "config_groups", where)
+    weights: Mapping[str, Any] = next(
+        (
+            _object(group, "weights", f"{where}.config_groups.{name}")
+            for name, group in groups.items()
+            if isinstance(group, Mapping)
+        ),
+        {},
     )
     strategy = weights.get("strategy", "group")
     group = _whole(weights, ("group_size",), -1, f"{where}.config_groups") if strategy == "group" else -1
@@ -185,6 +189,13 @@ def _whole(given: Mapping[str, Any], keys: Sequence[str], missing: int, where: s
     value = missing if key is None else given[key]
     if type(value) is not int:
         raise ExplainError(f"{where}: {key}: expected an integer, got {value!r}")
+    return value
+
+
+def _object(given: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    value = given.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise ExplainError(f"{where}: {key}: expected an object, got {value!r}")
     return value
 
 

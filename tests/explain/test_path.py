@@ -287,6 +287,20 @@ def test_no_quantisation_says_what_to_do() -> None:
             "config.json: hidden_size: expected a positive integer, got '2048'",
         ),
         (
+            {**QWEN, "quantization_config": {"quant_method": "compressed-tensors", "config_groups": [1]}},
+            "config.json: quantization_config: config_groups: expected an object, got [1]",
+        ),
+        (
+            {
+                **QWEN,
+                "quantization_config": {
+                    "quant_method": "compressed-tensors",
+                    "config_groups": {"g": {"weights": [1]}},
+                },
+            },
+            "config.json: quantization_config.config_groups.g: weights: expected an object, got [1]",
+        ),
+        (
             {**QWEN, "hidden_size": 2**31},
             "config.json: hidden_size: expected 1..1048576, got 2147483648; no layer is larger; check the file",
         ),
@@ -316,6 +330,8 @@ def test_no_quantisation_says_what_to_do() -> None:
         "no-intermediate",
         "quantisation",
         "text",
+        "groups",
+        "weights",
         "hidden",
         "intermediate",
         "experts",
@@ -327,6 +343,14 @@ def test_unusable_configs(config: dict[str, Any], says: str) -> None:
     with pytest.raises(ExplainError) as raised:
         read_config(config, name="config.json")
     assert str(raised.value) == says
+
+
+@pytest.mark.parametrize("architectures", [5, {"a": 1}, [], None])
+def test_architectures_that_are_no_list_name_nothing(architectures: object) -> None:
+    found = read_config(
+        {**QWEN, "architectures": architectures, "model_type": "qwen3_moe"}, name="config.json"
+    )
+    assert found.name == "config.json (qwen3_moe)"
 
 
 def test_names_of_checkpoints_are_understood() -> None:
