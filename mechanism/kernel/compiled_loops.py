@@ -299,25 +299,9 @@ def walk(
                                     step8(a, _U(row), _U(at), values, peak, _U(2 * half), acc, to)
                                 else:
                                     step16(a, _U(row), _U(at), values, peak, _U(2 * half), acc, to)
-            for block in range(slots.shape[0]):
-                for column in range(first, last):
-                    slot = slots[block, column, tile]
-                    if slot < 0:
-                        continue
-                    done[slot, block, column, 0] = begun[block, column]
-                    done[slot, block, column, 1] = tile + 1
-                    begun[block, column] = tile + 1
-                    piece = (column - first) // per
-                    start = first + piece * per
-                    half = min(per, last - start) * half_tile
-                    for row in range(starts[block], starts[block + 1]):
-                        for plane in range(2):
-                            at = (piece * rows + row) * warp_rows * STRIDE
-                            _take(
-                                acc[at + plane * half + (column - start) * half_tile :],
-                                warp_rows,
-                                sums[slot, row, plane, column * half_tile : (column + 1) * half_tile],
-                            )
+            _release(
+                acc, slots, tile, first, last, per, rows, warp_rows, half_tile, starts, begun, sums, done
+            )
 
 
 @compiled
@@ -344,6 +328,46 @@ def _turn_to(scales, zeros, low, half, out):
             out[1, to] = scale * np.float32(8193)
             out[2, to] = scale * np.float32(8192)
             out[3, to] = np.float32((np.int32(zeros[byte]) >> np.int32(4 * plane)) & np.int32(15))
+
+
+@compiled
+def _release(acc, slots, tile, first, last, per, rows, warp_rows, half_tile, starts, begun, sums, done):
+    """Let go of every slice that ends after k-tile ``tile``, in column tiles ``[first, last)``.
+
+    Args:
+        acc: fp32 accumulators (pieces, rows, warp rows, STRIDE), flat.
+        slots: See ``walk``; so for what is not named here.
+        tile: The k-tile that was just summed.
+        first: First column tile.
+        last: Its end.
+        per: Column tiles of a piece.
+        rows: Rows of A.
+        warp_rows: R.
+        half_tile: Byte columns of a column tile.
+        starts: int64 (blocks + 1,).
+        begun: In and out, int32 (blocks, column tiles): k-tile in which the running slice began.
+        sums: Out.
+        done: Out.
+    """
+    for block in range(slots.shape[0]):
+        for column in range(first, last):
+            slot = slots[block, column, tile]
+            if slot < 0:
+                continue
+            done[slot, block, column, 0] = begun[block, column]
+            done[slot, block, column, 1] = tile + 1
+            begun[block, column] = tile + 1
+            piece = (column - first) // per
+            start = first + piece * per
+            half = min(per, last - start) * half_tile
+            for row in range(starts[block], starts[block + 1]):
+                for plane in range(2):
+                    at = (piece * rows + row) * warp_rows * STRIDE
+                    _take(
+                        acc[at + plane * half + (column - start) * half_tile :],
+                        warp_rows,
+                        sums[slot, row, plane, column * half_tile : (column + 1) * half_tile],
+                    )
 
 
 @compiled
