@@ -3,7 +3,7 @@
 What the plan does not have would show only after every process ran, as a ledger that is malformed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from ledger.claim import (
@@ -23,6 +23,7 @@ from ledger.claim import (
 from ledger.fault import Fault, Path
 from ledger.plan import Plan
 from mechanism.plan.document import LoadedLedger
+from mechanism.plan.foreseen import Foreseen
 
 Found = Iterator[tuple[Path, str]]
 _OWN = (
@@ -33,8 +34,24 @@ _OWN = (
 
 def ledger_faults(plan: Plan, ledger: LoadedLedger, *, padded_blocks: int) -> list[Fault]:
     """Every fault of the ledger on this plan, once, at its first line; all who have it are named."""
+    return _told_once(ledger, _found(plan, ledger, padded_blocks))
+
+
+def contradictions(ledger: LoadedLedger, foreseen: Foreseen) -> list[Fault]:
+    """What claims say was delivered and a plan decides otherwise, of a ledger without faults; likewise."""
+    return _told_once(
+        ledger,
+        (
+            (claim.id, ("claims", c, *path), message)
+            for c, claim in enumerate(ledger.ledger.claims)
+            for path, message in foreseen.of_claim(claim)
+        ),
+    )
+
+
+def _told_once(ledger: LoadedLedger, found: Iterable[tuple[str, Path, str]]) -> list[Fault]:
     cited: dict[str, tuple[Path, list[str]]] = {}
-    for who, path, message in _found(plan, ledger, padded_blocks):
+    for who, path, message in found:
         names = cited.setdefault(message, (path, []))[1]
         if who and who not in names:
             names.append(who)
@@ -98,6 +115,12 @@ def _predicate(plan: Plan, predicate: Predicate, padded_blocks: int) -> Found:
             )
     if isinstance(predicate, Cardinality):
         yield from _counts(plan, predicate)
+    if isinstance(predicate, Repeats) and plan.replicates < 2:
+        yield (
+            ("kind",),
+            f"expected a plan with two replicates or more for `repeats` to compare, got {plan.replicates};"
+            " raise `replicates` in the plan, or take this predicate out",
+        )
 
 
 def _counts(plan: Plan, predicate: Cardinality) -> Found:

@@ -11,9 +11,10 @@ from ledger.plan import Cell, Plan, Swap
 from mechanism.kernel import alignment as aligning
 from mechanism.kernel.alignment import Alignment
 from mechanism.plan import geometry
-from mechanism.plan.citations import ledger_faults
+from mechanism.plan.citations import contradictions, ledger_faults
 from mechanism.plan.document import LoadedLedger, LoadedPlan
-from mechanism.plan.expand import donor
+from mechanism.plan.foreseen import Foreseen
+from mechanism.plan.inject import injected
 from mechanism.plan.static import cells_with_path, needed_assumptions, static_faults
 
 Found = Iterator[tuple[Path, str]]
@@ -45,28 +46,11 @@ def refuse_undeliverable(loaded: LoadedPlan, ledger: LoadedLedger, topk_ids: geo
     )
     blocks = len(next(iter(natives.values())).expert_ids)
     found += ledger_faults(plan, ledger, padded_blocks=blocks)
+    if not found:
+        found += contradictions(ledger, Foreseen(plan, natives, topk_ids))
     if found:
         raise FaultsError(found)
     return blocks
-
-
-def injected(
-    plan: Plan, cell: Cell, history: str, natives: dict[str, Alignment], topk_ids: geometry.TopkIds
-) -> Alignment:
-    """The alignment a cell is to receive under one history. Raises AlignmentError if the swap is none."""
-    given = donor(cell, history)
-    if given is not None:
-        base = natives[given]
-    elif cell.alignment == "stable":
-        base = aligning.stable(
-            topk_ids,
-            experts=plan.fixture.experts,
-            block_size_m=geometry.block_size_m(plan.fixture),
-            kernel=plan.build.kernel,
-        )
-    else:
-        base = natives[history]
-    return base if cell.swap is None else aligning.exchange(base, *cell.swap.routes)
 
 
 def _assumed(plan: Plan, topk_ids: geometry.TopkIds) -> Found:

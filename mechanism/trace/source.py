@@ -15,7 +15,7 @@ from ledger.plan import Cell, Plan
 from ledger.record import AlignmentFile, Record, RoutingFile, record_path
 from mechanism.kernel.alignment import Alignment
 from mechanism.plan import geometry
-from mechanism.plan.deliver import injected
+from mechanism.plan.inject import injected
 from mechanism.trace.element import Run
 from mechanism.trace.errors import TraceError
 

@@ -9,6 +9,7 @@ from mechanism.errors import PlanError
 from mechanism.fixture.routing import routing_file
 from mechanism.plan.deliver import refuse_static, refuse_undeliverable
 from mechanism.plan.document import load_ledger, load_plan
+from tests.plan.one_replicate import write_once_each
 
 PLANS = Path(__file__).parents[2] / "plans"
 Edit = tuple[str, str]
@@ -22,10 +23,15 @@ def refusals(folder: Path, *edits: Edit, plan: str = "route_block") -> list[str]
         text = text.replace(old, new)
     path = folder / "plan.yaml"
     path.write_text(text, encoding="utf-8")
+    return said_of(path)
+
+
+def said_of(path: Path) -> list[str]:
+    """Every line of the refusal of a plan; none if it can be frozen."""
     try:
         loaded = load_plan(path)
         refuse_static(loaded)
-        ledger = load_ledger(loaded, folder)
+        ledger = load_ledger(loaded, path.parent)
         refuse_undeliverable(loaded, ledger, routing_file(loaded.plan.fixture).topk_ids)
     except FaultsError as fault:
         return str(fault).splitlines()
@@ -261,8 +267,135 @@ LEDGERS = [
 ]
 
 
+#: Treatments that the plan does not deliver, the edit of the ledger, and all that is said; `@` as above.
+CONTRADICTIONS = [
+    (
+        "another alignment",
+        (
+            "cell: replay, histories: [H0, H1], alignment: own,",
+            "cell: replay, histories: [H0, H1], alignment: stable,",
+        ),
+        [
+            "mine.yaml:@: claims[1].delivered[0].alignment: C02: expected own, the alignment of the plan's cell replay, got stable; correct it here, or change the cell in the plan"
+        ],
+    ),
+    (
+        "a number for the pinned grid",
+        (
+            "cell: replay, histories: [H0, H1], alignment: own, grid: pinned",
+            "cell: replay, histories: [H0, H1], alignment: own, grid: 12",
+        ),
+        [
+            "mine.yaml:@: claims[1].delivered[0].grid: C02: expected pinned, the grid of the plan's cell replay (24 CTAs at w13, 24 at w2), got 12; correct it here, or change the cell in the plan"
+        ],
+    ),
+    (
+        "the pinned grid by its number",
+        (
+            "cell: replay, histories: [H0, H1], alignment: own, grid: pinned",
+            "cell: replay, histories: [H0, H1], alignment: own, grid: 24",
+        ),
+        [],
+    ),
+    (
+        "pinned for a forced grid",
+        ("alignment: own, grid: 12", "alignment: own, grid: pinned"),
+        [
+            "mine.yaml:@: claims[6].delivered[0].grid: C07: expected 12, the grid of the plan's cell forced-grid (12 CTAs at w13, 12 at w2), got pinned; correct it here, or change the cell in the plan"
+        ],
+    ),
+    (
+        "native bytes called others",
+        (
+            "cell: replay, histories: [H0, H1], alignment: own, grid: pinned, differs_from_native: false",
+            "cell: replay, histories: [H0, H1], alignment: own, grid: pinned, differs_from_native: true",
+        ),
+        [
+            "mine.yaml:@: claims[1].delivered[0].differs_from_native: C02: expected false, since the plan's cell replay gets the bytes of the native alignment of H0, got true; correct it here, or change the cell in the plan"
+        ],
+    ),
+    (
+        "other bytes called native",
+        (
+            "alignment: opposite, grid: pinned, differs_from_native: true",
+            "alignment: opposite, grid: pinned, differs_from_native: false",
+        ),
+        [
+            "mine.yaml:@: claims[2].delivered[0].differs_from_native: C03: expected true, since the plan's cell cross-order gets other bytes than the native alignment of H0, got false; correct it here, or change the cell in the plan"
+        ],
+    ),
+    (
+        "equal memberships said to differ",
+        ("differs_from_native: true, memberships: equal", "differs_from_native: true, memberships: differ"),
+        [
+            "mine.yaml:@: claims[7].delivered[0].memberships: C08: expected equal, since H0 and H1 put the same routes into the padded blocks in the plan's cell canonical, got differ; correct it here, or change the cell in the plan"
+        ],
+    ),
+    (
+        "differing memberships said to be equal",
+        (
+            "alignment: constructed, grid: pinned, differs_from_native: false, memberships: differ",
+            "alignment: constructed, grid: pinned, differs_from_native: false, memberships: equal",
+        ),
+        [
+            "mine.yaml:@: claims[0].delivered[0].memberships: C01: expected differ, since H0 and H1 put different routes into the padded blocks in the plan's cell native, got equal; correct it here, or change the cell in the plan"
+        ],
+    ),
+    (
+        "one history that differs",
+        ("cell: native, histories: [H0, H1], alignment", "cell: native, histories: [H1], alignment"),
+        [
+            "mine.yaml:@: claims[0].delivered[0].memberships: C01: expected two histories whose memberships can differ, got H1 alone; name another one, or say equal"
+        ],
+    ),
+    (
+        "arms with other routes",
+        (
+            "{kind: membership-equal, left: {cell: native, history: H1}, right: {cell: within-block, history: H1}}",
+            "{kind: membership-equal, left: {cell: native, history: H1}, right: {cell: within-block, history: H0}}",
+        ),
+        [
+            "mine.yaml:@: claims[3].delivered[2].right: C04: expected an arm with the routes of native under H1 in every padded block, got within-block under H0 with others in 2 (7, 8); name others here, or change the cells in the plan"
+        ],
+    ),
+    (
+        "routes that lie elsewhere",
+        (
+            "boundary, history: H0}, routes: [20, 37], blocks: [7, 8]",
+            "boundary, history: H0}, routes: [20, 31], blocks: [7, 8]",
+        ),
+        [
+            "mine.yaml:@: claims[4].delivered[1].blocks: C05: expected the padded blocks of routes 20 and 31 under native under H0, two of them, got 7 and 8: 20 lies in 7, 31 in 7; correct it here"
+        ],
+    ),
+    (
+        "an exchange with nothing exchanged",
+        (
+            "left: {cell: native, history: H1}, right: {cell: block-boundary, history: H1}, routes",
+            "left: {cell: native, history: H1}, right: {cell: replay, history: H1}, routes",
+        ),
+        [
+            "mine.yaml:@: claims[4].delivered[2].right: C05: expected an arm with the routes of native under H1 but for 20 and 37 exchanged, got replay under H1 with others in 2 (7, 8); name others here, or change the cells in the plan"
+        ],
+    ),
+    (
+        "another schedule class",
+        (
+            "arm: {cell: forced-grid, history: H0}, gemm: w13, blocks: [{block: 7, class: direct}, {block: 8, class: direct}], slice_lists: equal",
+            "arm: {cell: forced-grid, history: H0}, gemm: w13, blocks: [{block: 7, class: direct}, {block: 8, class: split}], slice_lists: differ",
+        ),
+        [
+            "mine.yaml:@: claims[6].delivered[1].blocks[1].class: C07: expected direct, the schedule class of padded block 8 at w13 on 12 CTAs, got split; `mechanism schedule PLAN` lists them",
+            "mine.yaml:@: claims[6].delivered[1].slice_lists: C07: expected equal, as the slice lists of these padded blocks are at w13 on 12 CTAs, got differ; name other blocks, or correct it here",
+        ],
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("edit", "messages"), [case[1:] for case in LEDGERS], ids=[case[0] for case in LEDGERS]
+    ("edit", "messages"),
+    [case[1:] for case in [*LEDGERS, *CONTRADICTIONS]],
+    ids=[case[0] for case in [*LEDGERS, *CONTRADICTIONS]],
 )
 def test_a_ledger_that_cannot_be_judged_on_the_plan(tmp_path: Path, edit: Edit, messages: list[str]) -> None:
     text = (PLANS.parent / "ledger" / "claims" / "quick.yaml").read_text(encoding="utf-8")
@@ -272,6 +405,59 @@ def test_a_ledger_that_cannot_be_judged_on_the_plan(tmp_path: Path, edit: Edit, 
     (tmp_path / "mine.yaml").write_text(mine, encoding="utf-8")
     found = refusals(tmp_path, ("ledger: quick\n", "ledger: mine.yaml\n"), plan="quick")
     assert found == [message.replace("@", str(line)) for message in messages]
+
+
+def test_nothing_can_repeat_with_one_replicate(tmp_path: Path) -> None:
+    """Said once, at its first line, with all claims that it concerns; else they would end as missing."""
+    path = write_once_each(tmp_path, name="mine")
+    claims = tmp_path / "mine-claims.yaml"
+    text = claims.read_text(encoding="utf-8")
+    repeats = "{kind: repeats, cells: [native], histories: [H0, H1], surfaces: [w13]}"
+    claims.write_text(text.replace("{kind: separate-cohorts}", repeats, 2), encoding="utf-8")
+    line = text[: text.index("{kind: separate-cohorts}")].count("\n") + 1
+    assert said_of(path) == [
+        f"mine-claims.yaml:{line}: claims[0].control[0].kind: C01, C09: expected a plan with two replicates or more"
+        " for `repeats` to compare, got 1; raise `replicates` in the plan, or take this predicate out"
+    ]
+    claims.write_text(text, encoding="utf-8")
+    assert said_of(path) == []
+
+
+@pytest.mark.parametrize(
+    ("edit", "found"),
+    [
+        (
+            (
+                "alignment: opposite, grid: pinned, differs_from_native: true",
+                "alignment: opposite, grid: pinned, differs_from_native: false",
+            ),
+            0,
+        ),
+        (
+            (
+                "differs_from_native: true, memberships: equal",
+                "differs_from_native: true, memberships: differ",
+            ),
+            1,
+        ),
+        (
+            (
+                "cell: replay, histories: [H0, H1], alignment: own, grid: pinned, differs_from_native: false",
+                "cell: replay, histories: [H0, H1], alignment: own, grid: pinned, differs_from_native: true",
+            ),
+            1,
+        ),
+    ],
+    ids=["a run must tell", "stable everywhere", "own is native"],
+)
+def test_what_a_gpus_alignments_are_is_left_to_the_run(tmp_path: Path, edit: Edit, found: int) -> None:
+    """Its atomics decide what is native; that a stable order is one, and replay native, no run needs to tell."""
+    text = (PLANS.parent / "ledger" / "claims" / "route_block_h200.yaml").read_text(encoding="utf-8")
+    assert text.count(edit[0]) == 1
+    mine = text.replace(*edit).replace("\nname: route_block_h200\n", "\nname: mine\n")
+    (tmp_path / "mine.yaml").write_text(mine, encoding="utf-8")
+    given = ("ledger: route_block_h200\n", "ledger: mine.yaml\n")
+    assert len(refusals(tmp_path, given, plan="route_block_h200")) == found
 
 
 def test_fewer_replicates_with_a_copied_ledger(tmp_path: Path) -> None:
