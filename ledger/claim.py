@@ -3,11 +3,13 @@
 A claim is frozen with its plan; only verdicts are computed, never stored in it.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, Protocol, TypeVar
 
 from pydantic import Field, StringConstraints, model_validator
 
-from ledger.model import Assumptions, Count, Frozen, Name, Positive, Sha256, Text
+from ledger.fault import Path
+from ledger.model import Assumptions, Count, Frozen, Name, PlacedError, Positive, Sha256, Text
 from ledger.plan import Gemm, Route, Surface
 
 Histories = Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -35,7 +37,12 @@ def _two_arms(compared: SidesT) -> SidesT:
     """One arm compared with itself would say nothing."""
     if compared.left == compared.right:
         arm = compared.left
-        raise ValueError(f"expected two arms to compare, got {arm.cell} under {arm.history} twice")
+        raise PlacedError(
+            (
+                ("right",),
+                f"expected two arms to compare, got {arm.cell} under {arm.history} twice; name another here",
+            )
+        )
     return compared
 
 
@@ -216,9 +223,21 @@ class Mutation(Frozen):
 
     @model_validator(mode="after")
     def _donor_where_needed(self) -> "Mutation":
-        if (self.operation == "surfaces-replaced") != (self.donor is not None):
-            raise ValueError(
-                f"expected a donor with surfaces-replaced and with nothing else, got {self.operation}"
+        if self.operation == "surfaces-replaced" and self.donor is None:
+            raise PlacedError(
+                (
+                    ("operation",),
+                    "expected a donor with surfaces-replaced, found none; add one, as"
+                    " `donor: {cell: ..., history: ...}`",
+                )
+            )
+        if self.operation != "surfaces-replaced" and self.donor is not None:
+            raise PlacedError(
+                (
+                    ("donor",),
+                    f"expected no donor with {self.operation}, got one; take it out, or say"
+                    " surfaces-replaced",
+                )
             )
         return self
 
@@ -260,7 +279,13 @@ class Claim(Frozen):
                 if not value
             ]
             if lacking:
-                raise ValueError(f"a causal claim lacks {', '.join(lacking)}")
+                raise PlacedError(
+                    (
+                        ("kind",),
+                        "expected delivered, control and known_bad in a causal claim, got none in"
+                        f" {', '.join(lacking)}; add what is lacking, or call the claim structural",
+                    )
+                )
         return self
 
 
@@ -276,17 +301,30 @@ class Ledger(Frozen):
 
     @model_validator(mode="after")
     def _ids_once(self) -> "Ledger":
-        for what, ids in (
-            ("claim", [c.id for c in self.claims]),
-            ("mutation", [m.id for m in self.mutations]),
-        ):
-            twice = sorted({name for name in ids if ids.count(name) > 1})
-            if twice:
-                raise ValueError(f"expected each {what} id once, got {', '.join(twice)} again")
-        known = {mutation.id for mutation in self.mutations}
-        for claim in self.claims:
-            for predicate in (*claim.delivered, *claim.outcome, *claim.control):
-                unknown = set(predicate.mutations) - known if isinstance(predicate, Rejects) else set()
-                if unknown:
-                    raise ValueError(f"{claim.id} cites undeclared mutations: {', '.join(sorted(unknown))}")
+        faults: list[tuple[Path, str]] = [
+            ((key, place, "id"), f"expected each {what} id once, got {ids[place]} again; give it another")
+            for what, key, ids in (
+                ("claim", "claims", [c.id for c in self.claims]),
+                ("mutation", "mutations", [m.id for m in self.mutations]),
+            )
+            for place in range(len(ids))
+            if ids[place] in ids[:place]
+        ]
+        faults += self._undeclared()
+        if faults:
+            raise PlacedError(*faults)
         return self
+
+    def _undeclared(self) -> Iterator[tuple[Path, str]]:
+        known = dict.fromkeys(mutation.id for mutation in self.mutations)
+        for c, claim in enumerate(self.claims):
+            for part in ("delivered", "outcome", "control"):
+                for p, predicate in enumerate(getattr(claim, part)):
+                    cited = predicate.mutations if isinstance(predicate, Rejects) else ()
+                    for place, name in enumerate(cited):
+                        if name not in known:
+                            yield (
+                                ("claims", c, part, p, "mutations", place),
+                                f"{claim.id}: expected mutations that are declared ({', '.join(known)}), got"
+                                f" {name}; declare it under `mutations`, or leave it out here",
+                            )

@@ -33,6 +33,14 @@ Assumptions = Annotated[
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
+class PlacedError(ValueError):
+    """Faults of a value, each with the keys below it that lead to the fault's own place."""
+
+    def __init__(self, *faults: tuple[Path, str]) -> None:
+        self.faults = faults
+        super().__init__("; ".join(message for _, message in faults))
+
+
 class Frozen(BaseModel):
     """A frozen value read from a document: strict types, no unknown keys, no hidden defaults."""
 
@@ -69,8 +77,18 @@ def _as_json(value: Any) -> bytes:
 
 def explain(error: ValidationError, data: Any) -> list[tuple[Path, str]]:
     """Pydantic's errors as (path in the document, message in our words)."""
-    items = error.errors(include_url=False)
-    return [(_real_path(item["loc"], data), _message(item)) for item in items if not _is_echo(item)]
+    return [
+        ((*_real_path(item["loc"], data, missing=item["type"] == "missing"), *path), message)
+        for item in error.errors(include_url=False)
+        if not _is_echo(item)
+        for path, message in _placed(item)
+    ]
+
+
+def _placed(item: Any) -> tuple[tuple[Path, str], ...]:
+    """The faults that one of pydantic's errors stands for, below its own path."""
+    cause = item.get("ctx", {}).get("error")
+    return cause.faults if isinstance(cause, PlacedError) else (((), _message(item)),)
 
 
 def _is_echo(item: Any) -> bool:
@@ -83,13 +101,13 @@ def _is_echo(item: Any) -> bool:
     )
 
 
-def _real_path(loc: tuple[str | int, ...], data: Any) -> Path:
-    """`loc` without the union tags that pydantic puts between the keys."""
+def _real_path(loc: tuple[str | int, ...], data: Any, *, missing: bool) -> Path:
+    """`loc` without the union tags that pydantic puts between the keys; the last key may be a missing one."""
     path: list[str | int] = []
     here = data
     for position, part in enumerate(loc):
         last = position == len(loc) - 1
-        if isinstance(here, Mapping) and (part in here or last):
+        if isinstance(here, Mapping) and (part in here or (last and missing)):
             here = here.get(part)
         elif isinstance(here, list) and isinstance(part, int):
             here = here[part] if part < len(here) else None

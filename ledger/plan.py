@@ -11,9 +11,9 @@ replicate 1 the cells that construct their alignment come first, since the other
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator
 
-from ledger.model import Assumptions, Count, Frozen, Name, Positive, Sha256, Text
+from ledger.model import Assumptions, Count, Frozen, Name, PlacedError, Positive, Sha256, Text
 
 #: Switches the stable construction on, in vLLM and in both engines alike.
 STABLE_CONSTRUCTION = "MARLIN_STABLE_CONSTRUCTION"
@@ -243,8 +243,10 @@ class Cell(Frozen):
     @field_validator("histories")
     @classmethod
     def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) != len(value):
-            raise ValueError(f"expected each history once, got {', '.join(value)}")
+        if twice := [place for place, name in enumerate(value) if name in value[:place]]:
+            raise PlacedError(
+                *(((at,), f"expected each history once, got {value[at]} again; take it out") for at in twice)
+            )
         return value
 
 
@@ -292,11 +294,21 @@ class Plan(Frozen):
     environment: dict[EnvironmentName, str]
     phases: Annotated[tuple[Phase, ...], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _surfaces_in_order(self) -> "Plan":
-        if list(self.surfaces) != [name for name in SURFACES if name in self.surfaces]:
-            raise ValueError(f"surfaces: expected some of {', '.join(SURFACES)} in this order, each once")
-        return self
+    @field_validator("surfaces")
+    @classmethod
+    def _surfaces_in_order(cls, value: tuple[Surface, ...]) -> tuple[Surface, ...]:
+        for place, name in enumerate(value):
+            if name in value[:place]:
+                raise PlacedError(((place,), f"expected each surface once, got {name} again; take it out"))
+            if place and SURFACES.index(name) < SURFACES.index(before := value[place - 1]):
+                raise PlacedError(
+                    (
+                        (place,),
+                        f"expected some of {', '.join(SURFACES)} in this order, got {name} after {before};"
+                        " put it before",
+                    )
+                )
+        return value
 
     @property
     def stable_construction(self) -> bool:

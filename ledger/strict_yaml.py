@@ -81,21 +81,24 @@ def _read(value: Any, reader: "_Reader") -> Document:
 
 def _text(data: bytes, name: str) -> str:
     """The bytes as text; what a plan's digest must not hinge on unseen (BOM, CR, NUL) is refused here."""
-    message = None
+    message, at = None, 0
     if len(data) > MAX_BYTES:
         message = f"expected at most {MAX_BYTES} bytes, got {len(data)}"
     elif data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         message = "expected UTF-8 without a byte order mark, got one; save the file without BOM"
     elif b"\r" in data:
+        at = data.index(b"\r")
         message = "expected lines that end in LF, got CR; convert the line ends, they are part of the digest"
     elif b"\0" in data:
-        message = "expected text, got a NUL byte"
+        at = data.index(b"\0")
+        message = "expected text, got a NUL byte; is this another kind of file?"
     if message is None:
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as fault:
-            message = f"expected UTF-8, got byte 0x{data[fault.start]:02x} at offset {fault.start}"
-    line = data.split(b"\r")[0].count(b"\n") + 1 if b"\r" in data else 1
+            at = fault.start
+            message = f"expected UTF-8, got byte 0x{data[at]:02x} at offset {at}; save the file as UTF-8"
+    line = data.count(b"\n", 0, at) + 1
     raise FaultsError([Fault(file=name, line=line, path=(), message=message)])
 
 

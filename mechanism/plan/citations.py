@@ -90,26 +90,26 @@ def _found(plan: Plan, loaded: LoadedLedger, padded_blocks: int) -> Iterator[tup
 
 
 def _predicate(plan: Plan, predicate: Predicate, padded_blocks: int) -> Found:
-    for path, arm in _arms_of(predicate):
-        yield from _arm(plan, path, arm)
-    for surface in getattr(predicate, "surfaces", ()):
+    for cell, history, arm in _arms_of(predicate):
+        yield from _arm(plan, cell, history, arm)
+    for place, surface in enumerate(getattr(predicate, "surfaces", ())):
         if surface not in plan.surfaces:
             yield (
-                ("surfaces",),
+                ("surfaces", place),
                 f"expected surfaces that the plan captures ({', '.join(plan.surfaces)}), got {surface}; add"
                 " it to the plan, or leave it out here",
             )
-    for route in getattr(predicate, "routes", ()):
+    for place, route in enumerate(getattr(predicate, "routes", ())):
         if route >= plan.fixture.routes:
             yield (
-                ("routes",),
+                ("routes", place),
                 f"expected routes 0..{plan.fixture.routes - 1}, which the fixture has, got {route}; name"
                 " another",
             )
-    for block in _blocks(predicate):
+    for path, block in _blocks(predicate):
         if block >= padded_blocks:
             yield (
-                ("blocks",),
+                path,
                 f"expected padded blocks 0..{padded_blocks - 1}, which the fixture's routing fills, got"
                 f" {block}; `mechanism schedule PLAN` lists them",
             )
@@ -151,9 +151,9 @@ def _counts(plan: Plan, predicate: Cardinality) -> Found:
 
 
 def _mutation(plan: Plan, mutation: Mutation) -> Found:
-    yield from _arm(plan, ("cell",), Arm(cell=mutation.cell, history=mutation.history))
+    yield from _arm(plan, ("cell",), ("history",), Arm(cell=mutation.cell, history=mutation.history))
     if mutation.donor is not None:
-        yield from _arm(plan, ("donor",), mutation.donor)
+        yield from _arm(plan, ("donor", "cell"), ("donor", "history"), mutation.donor)
     if mutation.replicate > plan.replicates:
         yield (
             ("replicate",),
@@ -162,29 +162,42 @@ def _mutation(plan: Plan, mutation: Mutation) -> Found:
         )
 
 
-def _arm(plan: Plan, path: Path, arm: Arm) -> Found:
-    histories = {cell.name: cell.histories for _, cell in plan.cells()}
+def _arm(plan: Plan, cell: Path, history: Path, arm: Arm) -> Found:
+    """`cell` and `history`: the keys that name them."""
+    histories = {known.name: known.histories for _, known in plan.cells()}
     if arm.history not in histories.get(arm.cell, ()):
-        what = "history of that cell" if arm.cell in histories else "cell"
-        yield path, f"expected a {what} that the plan has, got {arm.cell} under {arm.history}{_OWN}"
+        known = arm.cell in histories
+        what = "history of that cell" if known else "cell"
+        yield (
+            history if known else cell,
+            f"expected a {what} that the plan has, got {arm.cell} under {arm.history}{_OWN}",
+        )
 
 
-def _arms_of(predicate: Predicate) -> list[tuple[Path, Arm]]:
-    """Every arm that a predicate names, with its key."""
+def _arms_of(predicate: Predicate) -> list[tuple[Path, Path, Arm]]:
+    """Every arm that a predicate names, with the keys of its cell and of its history."""
     if isinstance(predicate, Repeats):
         return [
-            (("cells", place), Arm(cell=cell, history=history))
-            for place, cell in enumerate(predicate.cells)
-            for history in predicate.histories
+            (("cells", c), ("histories", h), Arm(cell=cell, history=history))
+            for c, cell in enumerate(predicate.cells)
+            for h, history in enumerate(predicate.histories)
         ]
     if isinstance(predicate, Delivered):
-        return [(("cell",), Arm(cell=predicate.cell, history=history)) for history in predicate.histories]
+        return [
+            (("cell",), ("histories", h), Arm(cell=predicate.cell, history=history))
+            for h, history in enumerate(predicate.histories)
+        ]
     if isinstance(predicate, Equal | Differs | MembershipEqual | MembershipExchanged):
-        return [(("left",), predicate.left), (("right",), predicate.right)]
-    return [(("arm",), predicate.arm)] if isinstance(predicate, ScheduleClass | Anchored) else []
+        return [((side, "cell"), (side, "history"), getattr(predicate, side)) for side in ("left", "right")]
+    if isinstance(predicate, ScheduleClass | Anchored):
+        return [(("arm", "cell"), ("arm", "history"), predicate.arm)]
+    return []
 
 
-def _blocks(predicate: Predicate) -> tuple[int, ...]:
+def _blocks(predicate: Predicate) -> list[tuple[Path, int]]:
+    """Every padded block that a predicate names, with its key."""
     if isinstance(predicate, ScheduleClass):
-        return tuple(item.block for item in predicate.blocks)
-    return predicate.blocks if isinstance(predicate, MembershipExchanged) else ()
+        return [(("blocks", place, "block"), item.block) for place, item in enumerate(predicate.blocks)]
+    if isinstance(predicate, MembershipExchanged):
+        return [(("blocks", place), block) for place, block in enumerate(predicate.blocks)]
+    return []

@@ -53,9 +53,13 @@ def _cell_histories(plan: Plan) -> Found:
         yield ("environment", STABLE_CONSTRUCTION), f"expected 0 or 1, got {switch}"
     defined = ", ".join(plan.histories)
     for path, cell in cells_with_path(plan):
-        for history in cell.histories:
+        for place, history in enumerate(cell.histories):
             if history not in plan.histories:
-                yield (*path, "histories"), f"expected histories that are defined ({defined}), got {history}"
+                yield (
+                    (*path, "histories", place),
+                    f"expected histories that are defined ({defined}), got {history}; define it under"
+                    " `histories`, or name another",
+                )
 
 
 def _alignments(plan: Plan) -> Found:
@@ -96,7 +100,8 @@ def _shapes(plan: Plan) -> Found:
     for message in layer_faults(
         hidden=fixture.hidden, intermediate=fixture.intermediate, group=fixture.group_size
     ):
-        yield ("fixture",), message
+        key = message.partition(" ")[0]  # a rule starts with the size that it is about
+        yield (("fixture", key) if hasattr(fixture, key) else ("fixture",)), message
     for gemm in geometry.gemms(fixture):
         tile_k, tile_n = getattr(plan.build.launch, gemm.name).tile
         rules = gemm_faults(
@@ -168,7 +173,8 @@ def _arrivals(plan: Plan) -> Found:
         try:
             geometry.arrival_order(history.arrival, plan.fixture.routes)
         except KernelError as fault:
-            yield ("histories", name, "arrival"), str(fault)
+            arrival_key = {"explicit": ("routes",), "warps": ("warps",)}.get(history.arrival.kind, ())
+            yield ("histories", name, "arrival", *arrival_key), str(fault)
 
 
 def needed_assumptions(plan: Plan, topk_ids: geometry.TopkIds) -> dict[str, str]:

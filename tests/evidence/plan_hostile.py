@@ -95,7 +95,7 @@ _yaml(
     ": schema_version",
 )
 _yaml("yaml-crlf", "Line ends are part of the digest.", 1, lambda d: d.replace(b"\n", b"\r\n"))
-_yaml("yaml-nul", "A NUL in text.", 1, lambda d: d + b"\0")
+_yaml("yaml-nul", "A NUL in text.", 84, lambda d: d + b"\0")
 _yaml(
     "yaml-two-documents",
     "A second document that one reader sees and another does not.",

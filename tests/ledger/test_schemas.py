@@ -95,19 +95,38 @@ def test_a_list_is_not_called_too_short_for_the_fault_of_an_item(
     assert str(caught.value) == message
 
 
+def test_what_is_there_twice_is_told_where_it_is_there_again() -> None:
+    """And what is cited and never declared, where it is cited; all of them at once."""
+    text = CLAIM.replace("kind: causal", "kind: structural")
+    claim = text[text.index("  - id: C") : text.index("non_claims:")]
+    again = claim.replace("kind: separate-cohorts", "kind: rejects, mutations: [M1, M9]")
+    mutation = text[text.index("  - {id: M1") :]
+    text = text.replace(claim, claim + again).replace(mutation, mutation + mutation)
+    with pytest.raises(FaultsError) as caught:
+        read_yaml(Ledger, strict_yaml.load(text.encode(), name="x.yaml"), name="x.yaml")
+    assert str(caught.value).splitlines() == [
+        "x.yaml:16: claims[1].id: expected each claim id once, got C01 again; give it another",
+        "x.yaml:24: claims[1].outcome[0].mutations[1]: C01: expected mutations that are declared (M1), got M9; declare it under `mutations`, or leave it out here",
+        "x.yaml:30: mutations[1].id: expected each mutation id once, got M1 again; give it another",
+    ]
+
+
 def test_an_arm_is_not_compared_with_itself() -> None:
     same = "kind: equal, left: {cell: a, history: H0}, right: {cell: a, history: H0}, surfaces: [w13]"
     text = CLAIM.replace("kind: causal", "kind: structural").replace("kind: separate-cohorts", same)
     with pytest.raises(FaultsError) as caught:
         read_yaml(Ledger, strict_yaml.load(text.encode(), name="x.yaml"), name="x.yaml")
-    said = "x.yaml:13: claims[0].outcome[0].equal: expected two arms to compare, got a under H0 twice"
+    said = "x.yaml:13: claims[0].outcome[0].right: expected two arms to compare, got a under H0 twice; name another here"
     assert said in str(caught.value).splitlines()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("", ""), "x.yaml:5: claims[0]: a causal claim lacks delivered, control, known_bad"),
+        (
+            ("", ""),
+            "x.yaml:8: claims[0].kind: expected delivered, control and known_bad in a causal claim, got none in delivered, control, known_bad; add what is lacking, or call the claim structural",
+        ),
         (
             ("kind: causal", "kind: guess"),
             "x.yaml:8: claims[0].kind: expected 'causal' or 'structural', got 'guess'",
@@ -121,8 +140,12 @@ def test_an_arm_is_not_compared_with_itself() -> None:
             "x.yaml:13: claims[0].outcome[0]: expected 'repeats', 'equal', 'differs', 'membership-equal', 'membership-exchanged', 'schedule-class', 'delivered', 'cardinality', 'separate-cohorts', 'anchored', 'rejects', got 'vibes'",
         ),
         (
-            ("kind: separate-cohorts", "kind: rejects, mutations: [M9]"),
-            "x.yaml:5: claims[0]: a causal claim lacks delivered, control, known_bad",
+            ("code: V407}", "code: V407,\n     donor: {cell: a, history: H0}}"),
+            "x.yaml:19: mutations[0].donor: expected no donor with marker-removed, got one; take it out, or say surfaces-replaced",
+        ),
+        (
+            ("{id: M1, operation: marker-removed", "{id: M1,\n     operation: surfaces-replaced"),
+            "x.yaml:19: mutations[0].operation: expected a donor with surfaces-replaced, found none; add one, as `donor: {cell: ..., history: ...}`",
         ),
         (
             ("code: V407", "code: W7"),

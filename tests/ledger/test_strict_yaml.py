@@ -82,8 +82,11 @@ def test_every_fault_is_reported_in_file_order() -> None:
             b"a: 1\nb: 2\r\n",
             "plan.yaml:2: expected lines that end in LF, got CR; convert the line ends, they are part of the digest",
         ),
-        (b"a: \0\n", "plan.yaml:1: expected text, got a NUL byte"),
-        (b"a: \xff\n", "plan.yaml:1: expected UTF-8, got byte 0xff at offset 3"),
+        (b"a: 1\nb: \0\n", "plan.yaml:2: expected text, got a NUL byte; is this another kind of file?"),
+        (
+            b"a: 1\n\nb: \xff\n",
+            "plan.yaml:3: expected UTF-8, got byte 0xff at offset 9; save the file as UTF-8",
+        ),
         (b"", "plan.yaml:1: expected a YAML document, got an empty file"),
         (b"a: 1\n---\nb: 2\n", "plan.yaml:2: expected one YAML document, got a second one"),
         (b"? [1]\n: 2\n", "plan.yaml:1: expected a text key, got [1]"),

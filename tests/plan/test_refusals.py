@@ -43,7 +43,7 @@ def test_committed_plans_can_deliver(tmp_path: Path, plan: str) -> None:
     assert refusals(tmp_path, plan=plan) == []
 
 
-# Each case: what is wrong, the edit, and the messages; `@` stands for the line of the edit, `@1` for the next.
+# Each case: what is wrong, the edit, and the messages; `@` stands for the line of the edit, `@1` for the next, and so on.
 SHAPES = [
     (
         "duplicate key",
@@ -94,7 +94,20 @@ SHAPES = [
     (
         "surfaces out of order",
         ("[w13, activation, w2, output]", "[w2, w13]"),
-        "plan.yaml:3: surfaces: expected some of w13, activation, w2, output in this order, each once",
+        "plan.yaml:@: surfaces[1]: expected some of w13, activation, w2, output in this order, got w13 after w2; put it before",
+    ),
+    (
+        "a surface twice",
+        ("surfaces: [w13, activation, w2, output]", "surfaces:\n  - w13\n  - w13"),
+        "plan.yaml:@2: surfaces[1]: expected each surface once, got w13 again; take it out",
+    ),
+    (
+        "a history of a cell twice",
+        (
+            "name: replay, alignment: own, histories: [H0, H1]}",
+            "name: replay, alignment: own, histories: [H0,\n          H0]}",
+        ),
+        "plan.yaml:@1: phases[0].cells[1].histories[1]: expected each history once, got H0 again; take it out",
     ),
     (
         "unknown arrival",
@@ -122,7 +135,7 @@ RULES = [
             "name: replay, alignment: own, histories: [H0, H1]",
             "name: replay, alignment: own, histories: [H0, H2]",
         ),
-        "plan.yaml:@: phases[0].cells[1].histories: expected histories that are defined (H0, H1), got H2",
+        "plan.yaml:@: phases[0].cells[1].histories[1]: expected histories that are defined (H0, H1), got H2; define it under `histories`, or name another",
     ),
     (
         "nothing constructed",
@@ -137,12 +150,12 @@ RULES = [
     (
         "hidden that Marlin does not take",
         ("hidden: 2048", "hidden: 2056"),
-        "plan.yaml:16: fixture: hidden % 128 must be 0: 2056 leaves 8; pad hidden to 2176",
+        "plan.yaml:@: fixture.hidden: hidden % 128 must be 0: 2056 leaves 8; pad hidden to 2176",
     ),
     (
         "intermediate not divisible by the group",
         ("intermediate: 768", "intermediate: 704"),
-        "plan.yaml:16: fixture: intermediate % max(64, group) must be 0: 704 leaves 64 over 128; use a group that divides it, or pad intermediate to 768",
+        "plan.yaml:@: fixture.intermediate: intermediate % max(64, group) must be 0: 704 leaves 64 over 128; use a group that divides it, or pad intermediate to 768",
     ),
     (
         "no atomics",
@@ -238,7 +251,7 @@ LEDGERS = [
         "mutation of no history",
         ("cell: cross-order, history: H0, replicate: 2", "cell: cross-order, history: H2, replicate: 2"),
         [
-            "mine.yaml:@: mutations[1].cell: M-route-moved: expected a history of that cell that the plan has, got cross-order under H2; a plan with other cells needs a ledger of its own: write one beside the plan, and name its file in the plan's `ledger:`"
+            "mine.yaml:@: mutations[1].history: M-route-moved: expected a history of that cell that the plan has, got cross-order under H2; a plan with other cells needs a ledger of its own: write one beside the plan, and name its file in the plan's `ledger:`"
         ],
     ),
     (
@@ -248,8 +261,8 @@ LEDGERS = [
             "boundary, history: H0}, routes: [20, 48], blocks: [7, 80]",
         ),
         [
-            "mine.yaml:@: claims[4].delivered[1].routes: C05: expected routes 0..47, which the fixture has, got 48; name another",
-            "mine.yaml:@: claims[4].delivered[1].blocks: C05: expected padded blocks 0..11, which the fixture's routing fills, got 80; `mechanism schedule PLAN` lists them",
+            "mine.yaml:@: claims[4].delivered[1].routes[1]: C05: expected routes 0..47, which the fixture has, got 48; name another",
+            "mine.yaml:@: claims[4].delivered[1].blocks[1]: C05: expected padded blocks 0..11, which the fixture's routing fills, got 80; `mechanism schedule PLAN` lists them",
         ],
     ),
     (
@@ -477,7 +490,9 @@ def test_fewer_replicates_with_a_copied_ledger(tmp_path: Path) -> None:
 def lines_of(message: str, old: str) -> str:
     text = (PLANS / "route_block.yaml").read_text(encoding="utf-8")
     line = text[: text.index(old)].count("\n") + 1
-    return message.replace("@1", str(line + 1)).replace("@", str(line))
+    for below in (3, 2, 1):
+        message = message.replace(f"@{below}", str(line + below))
+    return message.replace("@", str(line))
 
 
 def check(folder: Path, edit: Edit, message: str) -> None:
@@ -498,9 +513,9 @@ def test_a_plan_that_breaks_a_rule(tmp_path: Path, edit: Edit, message: str) -> 
 
 def test_arrival_that_is_no_permutation(tmp_path: Path) -> None:
     found = refusals(tmp_path, ("91, 92, 93, 94, 95, 86,", "91, 92, 93, 94, 94, 86,"))
-    line = lines_of("@1", "  H0:")
+    line = lines_of("@3", "  H0:")
     assert found == [
-        f"plan.yaml:{line}: histories.H0.arrival: arrival: expected a permutation of 0..95, got 94 twice"
+        f"plan.yaml:{line}: histories.H0.arrival.routes: arrival: expected a permutation of 0..95, got 94 twice"
     ]
 
 
