@@ -7,6 +7,7 @@ hashed on the way. Links, devices and names that lead elsewhere hold no bytes, a
 import gzip
 import hashlib
 import os
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -172,8 +173,9 @@ def safe(name: str) -> bool:
 
 
 def _zip(file: IO[bytes], filler: _Filler) -> None:
-    _require_small_directory(file)
+    directory = _directory(file)
     with zipfile.ZipFile(file) as archive:
+        _require_whole(file, archive, directory)
         for entry in archive.infolist():
             kind = entry.external_attr >> 28  # the file type of Unix, if it was made there
             if entry.filename.endswith("/") and entry.file_size == 0:
@@ -189,19 +191,50 @@ def _zip(file: IO[bytes], filler: _Filler) -> None:
                     raise ArchiveError(f"{entry.file_size} bytes of {entry.filename[:200]!r}", "more")
 
 
-def _require_small_directory(file: IO[bytes]) -> None:
-    """Raise ArchiveError for a zip whose directory would fill the memory, or that needs zip64."""
-    file.seek(0, os.SEEK_END)
-    tail = min(file.tell(), 22 + 65535)
-    file.seek(-tail, os.SEEK_END)
+def _directory(file: IO[bytes]) -> int:
+    """Where a zip's directory starts: it ends at the end record, and that at the end of the file.
+
+    Raises ArchiveError for one that would fill the memory, that needs zip64, or that lies elsewhere.
+    """
+    length = file.seek(0, os.SEEK_END)
+    file.seek(-min(length, 22 + 65535), os.SEEK_END)
     data = file.read()
     at = data.rfind(b"PK\x05\x06")
     if at < 0 or len(data) - at < 22:
         raise ArchiveError("the directory at the end of a zip", "none")
-    entries, size = int.from_bytes(data[at + 10 : at + 12], "little"), data[at + 12 : at + 16]
-    if entries == 0xFFFF or int.from_bytes(size, "little") > _DIRECTORY_LIMIT:
-        raise ArchiveError("a zip of fewer than 65535 entries", "more; use a .tar.gz")
+    entries, size, start, comment = struct.unpack("<HIIH", data[at + 10 : at + 22])
+    if entries == 0xFFFF or size > _DIRECTORY_LIMIT or start == 0xFFFFFFFF:
+        raise ArchiveError("a zip of fewer than 65535 entries and 4 GiB", "more; use a .tar.gz")
+    if (beyond := len(data) - at - 22 - comment) != 0:
+        got = f"{beyond} more bytes" if beyond > 0 else f"{-beyond} bytes too few"
+        raise ArchiveError("nothing after the end of the zip", got)
+    if (before := length - len(data) + at - size - start) != 0:
+        raise ArchiveError("a zip that starts at the file's first byte", f"{before} bytes beside it")
     file.seek(0)
+    return int(start)
+
+
+def _require_whole(file: IO[bytes], archive: zipfile.ZipFile, directory: int) -> None:
+    """Raise ArchiveError unless the entries fill a zip from its first byte to its directory.
+
+    What lies between them is in the file and in no entry: a reader of streams would find it, and no other.
+    """
+    at, behind = 0, {0}
+    for entry in sorted(archive.infolist(), key=lambda entry: entry.header_offset):
+        _require_no_gap(entry.header_offset - at, behind)
+        file.seek(entry.header_offset + 26)
+        lengths = struct.unpack("<HH", file.read(4).ljust(4, b"\0"))
+        at = entry.header_offset + 30 + sum(lengths) + entry.compress_size
+        # sizes may follow the bytes (flag bit 3), with or without a signature, of four or eight bytes each
+        behind = {12, 16, 20, 24} if entry.flag_bits & 8 else {0}
+    _require_no_gap(directory - at, behind)
+    file.seek(0)
+
+
+def _require_no_gap(gap: int, behind: set[int]) -> None:
+    if gap not in behind:
+        got = f"{gap} bytes that belong to none" if gap > 0 else "entries that overlap"
+        raise ArchiveError("a zip that its entries fill", got)
 
 
 def _tar_gz(file: IO[bytes], filler: _Filler) -> None:
@@ -216,10 +249,13 @@ def _tar_gz(file: IO[bytes], filler: _Filler) -> None:
             except tarfile.HeaderError as fault:
                 raise ArchiveError("a tar header", str(fault)) from fault
             _tar_entry(entry, stream, filler)
-        while rest := stream.read(_CHUNK):
-            filler.reserve(len(rest))
-            if rest.strip(b"\0"):
-                raise ArchiveError("nothing after the end of the tar", "more bytes")
+        try:
+            while rest := stream.read(_CHUNK):
+                filler.reserve(len(rest))
+                if rest.strip(b"\0"):
+                    raise ArchiveError("nothing after the end of the tar", "more bytes")
+        except gzip.BadGzipFile as fault:  # what follows the compressed stream is none
+            raise ArchiveError("nothing after the end of the tar", "more bytes") from fault
 
 
 def _tar_entry(entry: tarfile.TarInfo, stream: gzip.GzipFile, filler: _Filler) -> None:

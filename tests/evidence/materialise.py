@@ -128,6 +128,7 @@ def write_archive(files: Files, archive: Patch, folder: Path) -> Path:
     data = tar(entries) if archive["form"] == "tar.gz" else zipped(entries)
     if "keep" in archive:
         data = data[: len(data) * archive["keep"] // 100]
+    data = bytes.fromhex(archive.get("before", "")) + data + bytes.fromhex(archive.get("after", ""))
     folder.mkdir(parents=True)
     (folder / "bundle").write_bytes(data)
     return folder / "bundle"

@@ -69,6 +69,11 @@ _archive(
     ("V104", "x"),
     odd=[{"name": "b/x", "kind": "symlink", "target": "/etc/passwd"}],
 )
+_archive("zip-and-more", "Bytes after a zip are in no entry: one reader skips them, another finds a zip of its own in them.",
+         "zip", ("V120", "."), after=b"more".hex())  # fmt: skip
+_archive("more-and-zip", "Likewise bytes before it, here those that a zip starts with.", "zip", ("V120", "."),
+         before=b"PK\3\4 more".hex())  # fmt: skip
+_archive("tar-gz-and-more", "And bytes after a tar.gz.", "tar.gz", ("V120", "."), after=b"more".hex())
 _archive(
     "zip-beside",
     "A file beside the one folder.",

@@ -1,13 +1,16 @@
 """`verifier check` on whatever is given: folder, archive, release; with a key; at the level that re-executes."""
 
+import gzip
 import io
 import json
 import os
 import shutil
+import struct
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -96,6 +99,99 @@ def test_a_key_that_is_none_is_the_callers_mistake(
     write_release(good_folder, signed, key=keys[0], raw=False, published="2026-01-31")
     result = quick(signed, "--key", __file__)
     assert str(result.exception) == "--key: expected a public key in PEM form, got something else"
+
+
+def shifted(data: bytes, by: int) -> bytes:
+    """A zip behind so many bytes, with places in it that allow for them, as self-extracting ones have."""
+    out = bytearray(b"PK\3\4".ljust(by, b"x") + data)
+    end = out.rindex(b"PK\5\6")
+    (start,) = struct.unpack_from("<I", out, end + 16)
+    struct.pack_into("<I", out, end + 16, start + by)
+    at = start + by
+    while out[at : at + 4] == b"PK\1\2":
+        struct.pack_into("<I", out, at + 42, struct.unpack_from("<I", out, at + 42)[0] + by)
+        at += 46 + sum(struct.unpack_from("<HHH", out, at + 28))
+    return bytes(out)
+
+
+def without_the_second(data: bytes) -> bytes:
+    """A zip whose directory says nothing of its second entry, the bytes of which are still there."""
+    end = data.rindex(b"PK\5\6")
+    count, size, start = struct.unpack_from("<HII", data, end + 10)
+    first = start + 46 + sum(struct.unpack_from("<HHH", data, start + 28))
+    second = first + 46 + sum(struct.unpack_from("<HHH", data, first + 28))
+    record = bytearray(data[end:])
+    struct.pack_into("<HHII", record, 8, count - 1, count - 1, size - (second - first), start)
+    return data[:first] + data[second:end] + record
+
+
+NOTHING_AFTER = ("nothing after the end of the zip", "4 more bytes")
+FILLED = "a zip that its entries fill"
+
+
+@pytest.mark.parametrize(
+    ("bend", "said"),
+    [
+        (lambda data: data + b"more", NOTHING_AFTER),
+        (lambda data: data + data, ("a zip that starts at the file's first byte", "{size} bytes beside it")),
+        (lambda data: data[:-2] + b"\3\0no", ("nothing after the end of the zip", "1 bytes too few")),
+        (lambda data: b"PK\3\4" + data, ("a zip that starts at the file's first byte", "4 bytes beside it")),
+        (lambda data: shifted(data, 64), (FILLED, "64 bytes that belong to none")),
+        (without_the_second, (FILLED, "{second} bytes that belong to none")),
+    ],
+    ids=["behind", "two zips", "a torn comment", "before", "before and allowed for", "an entry left out"],
+)
+def test_a_zip_holds_its_entries_and_nothing_else(
+    bend: Callable[[bytes], bytes], said: tuple[str, str], good_files: Files, tmp_path: Path
+) -> None:
+    """As a tar does: bytes that are in no entry are found by one reader and not by another."""
+    path = zipped(good_files, tmp_path / "b.zip")
+    data = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        offsets = sorted(entry.header_offset for entry in archive.infolist())
+    path.write_bytes(bend(data))
+    (found,) = check(path, level="records", anchor=None).report.findings
+    got = said[1].format(size=len(data), second=offsets[2] - offsets[1])
+    assert (found.code, found.where, found.expected, found.got) == ("V120", ".", said[0], got)
+
+
+@pytest.mark.parametrize("more", [b"more", gzip.compress(b"more")], ids=["behind", "another stream"])
+def test_a_tar_holds_its_entries_and_nothing_else(more: bytes, good_files: Files, tmp_path: Path) -> None:
+    """Zeros may follow, as tar writes them to fill its last record."""
+    path = tarred(good_files, tmp_path / "b.tar.gz")
+    whole = path.read_bytes() + gzip.compress(bytes(10240))
+    path.write_bytes(whole)
+    assert check(path, level="records", anchor=None).report.findings == ()
+    path.write_bytes(whole + more)
+    (found,) = check(path, level="records", anchor=None).report.findings
+    assert (found.code, found.expected, found.got) == (
+        "V120",
+        "nothing after the end of the tar",
+        "more bytes",
+    )
+
+
+def test_a_zip_from_a_stream_or_with_a_comment_is_whole(good_files: Files, tmp_path: Path) -> None:
+    """Sizes behind the bytes, as a writer leaves them that cannot go back; words at the end, counted as such."""
+
+    class Stream(io.RawIOBase):
+        def __init__(self) -> None:
+            self.data = b""
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any) -> int:
+            self.data += bytes(data)
+            return len(data)
+
+    out = Stream()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in good_files.items():
+            archive.writestr(name, data)
+        archive.comment = b"made by hand"
+    (tmp_path / "b.zip").write_bytes(out.data)
+    assert check(tmp_path / "b.zip", level="records", anchor=None).report.findings == ()
 
 
 def test_a_hostile_name_is_said_once(good_files: Files, tmp_path: Path) -> None:
