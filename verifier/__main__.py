@@ -90,11 +90,17 @@ def check_command(
     Findings have a stable code, a place, what was expected and what was found; verifier/README.md lists the
     codes. Without an anchor the report says that plan and claims are self-declared.
     """
+    from verifier.anchor import AnchorError, anchor_of, require_plan  # noqa: PLC0415 - as below
     from verifier.report import check  # noqa: PLC0415 - --help and --version need no schemas
 
-    anchor = _anchor(expect_plan, plan_file)
+    _one_anchor(expect_plan, plan_file)
     try:
+        anchor = expect_plan if plan_file is None else anchor_of(plan_file)
         checked = check(bundle, level=level, anchor=anchor, key=key_file.read_bytes() if key_file else None)
+        if plan_file is not None and any(item.code == "V301" for item in checked.report.findings):
+            require_plan(plan_file)  # is the bundle another's, or is this no plan?
+    except AnchorError as fault:
+        raise click.UsageError(str(fault)) from fault
     except ValueError as fault:  # of the key; bad evidence never raises
         raise click.UsageError(f"--key: {fault}") from fault
     if form == "json":
@@ -187,19 +193,13 @@ def diff_command(one: Path, other: Path) -> int:
     return 0 if same else 1
 
 
-def _anchor(expect_plan: str | None, plan_file: Path | None) -> str | None:
+def _one_anchor(expect_plan: str | None, plan_file: Path | None) -> None:
     if expect_plan is not None and plan_file is not None:
         raise click.UsageError("expected one of --expect-plan and --plan, got both")
     if expect_plan is not None and not _SHA256.fullmatch(expect_plan):
         raise click.UsageError(
             f"--expect-plan: expected 64 lower-case hexadecimal digits, got {expect_plan!r}"
         )
-    if plan_file is not None:
-        import hashlib  # noqa: PLC0415 - as above
-
-        lock = plan_file.with_suffix(".lock")  # where `mechanism freeze` writes it; it names the ledger too
-        return hashlib.sha256((lock if lock.is_file() else plan_file).read_bytes()).hexdigest()
-    return expect_plan
 
 
 def main() -> NoReturn:

@@ -1,9 +1,9 @@
 """The report as text for a terminal: verdict first, then claims, findings, non-claims, the unchecked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import fill
 
-from ledger.verdict import CheckResult, ClaimVerdict, Finding, Report
+from ledger.verdict import CheckResult, ClaimVerdict, Decision, Finding, Report
 from verifier.codes import CODES
 from verifier.report import SIGNATURE, Checked
 
@@ -33,8 +33,12 @@ def _lines(checked: Checked, *, verbose: bool) -> Iterator[str]:
         yield _wrapped(f"scope: {scopes.pop()}", "", "       ")
     if report.claims:
         yield ""
+    everywhere = () if verbose else _of_every_claim(report.claims)
+    if everywhere:
+        yield "every claim judged here falls to findings that are listed below:"
+        yield from (f"     - {decision.verdict}: {decision.predicate}" for decision in everywhere)
     for claim in report.claims:
-        yield from _claim(claim, verbose=verbose, scope=verbose or len(scopes) > 1)
+        yield from _claim(claim, everywhere, verbose=verbose, scope=verbose or len(scopes) > 1)
     yield from _findings(checked)
     if report.non_claims:
         yield "\nNot claimed, whatever the verdicts:"
@@ -59,8 +63,8 @@ def _head(report: Report) -> Iterator[str]:
 def _plan(report: Report) -> Iterator[str]:
     """What of the plan is anchored, and the digest that anchors all of it: the lock's."""
     plan = report.plan
-    if any(item.code == "V301" for item in report.findings):
-        yield "plan: not the one that was expected"
+    if places := [item.where for item in report.findings if item.code == "V301"]:
+        yield f"plan: {'its lock is ' if 'plan.lock' in places else ''}not the one that was expected"
     elif plan.claims == "anchored":
         yield "plan: anchored, and the claims with it"
     elif plan.identity == "anchored":
@@ -73,7 +77,21 @@ def _plan(report: Report) -> Iterator[str]:
         yield f"lock: sha256 {plan.lock}"
 
 
-def _claim(claim: ClaimVerdict, *, verbose: bool, scope: bool) -> Iterator[str]:
+def _of_every_claim(claims: Sequence[ClaimVerdict]) -> tuple[Decision, ...]:
+    """The findings that sink every claim that is not out of scope, if these are several: said once."""
+    sunk = [
+        [decision for decision in claim.decided_by if decision.part == "findings"]
+        for claim in claims
+        if claim.verdict != "out-of-scope"
+    ]
+    if len(sunk) < 2:
+        return ()
+    return tuple(decision for decision in sunk[0] if all(decision in others for others in sunk))
+
+
+def _claim(
+    claim: ClaimVerdict, everywhere: Sequence[Decision], *, verbose: bool, scope: bool
+) -> Iterator[str]:
     yield _wrapped(f"{claim.id}  {claim.verdict.upper()}  {claim.statement}", "", "     ")
     if scope:
         yield _wrapped(f"scope: {claim.scope}", "     ")
@@ -88,7 +106,11 @@ def _claim(claim: ClaimVerdict, *, verbose: bool, scope: bool) -> Iterator[str]:
             yield _wrapped(decision.reason, "       ")
         yield ""
         return
-    against = [decision for decision in claim.decided_by if decision.verdict not in _PASSES]
+    against = [
+        decision
+        for decision in claim.decided_by
+        if decision.verdict not in _PASSES and decision not in everywhere
+    ]
     for decision in against[:_DECISIONS]:
         why = (
             decision.predicate if decision.part == "findings" else f"{decision.predicate}: {decision.reason}"

@@ -228,7 +228,7 @@ def test_plan_file_anchors(good_folder: Path, tmp_path: Path) -> None:
     result = quick("check", good_folder, "--plan", good_folder / "plan.yaml", "--format", "json")
     assert (result.return_value, json.loads(result.output)["plan"]["identity"]) == (0, "anchored")
     other = tmp_path / "plan.yaml"
-    other.write_bytes(b"another\n")
+    other.write_bytes((forge.ROOT / "plans" / "route_block.yaml").read_bytes())
     result = quick("check", good_folder, "--plan", other, "--format", "json")
     assert [f["code"] for f in json.loads(result.output)["findings"]] == ["V301"]
 

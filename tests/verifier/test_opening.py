@@ -287,7 +287,7 @@ def test_a_finished_bundle_without_its_summary_is_looked_at(good_folder: Path, t
 
 
 def test_a_plan_that_does_not_fit_is_not_called_self_declared(good_folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_bytes(b"another")
+    shutil.copy(forge.ROOT / "plans" / "route_block.yaml", tmp_path / "mine.yaml")
     lines = quick(good_folder, "--plan", tmp_path / "mine.yaml").output.splitlines()
     digest = sha256((good_folder / "plan.lock").read_bytes())
     assert lines[3:6] == [

@@ -19,13 +19,25 @@ def anchored(bundle: Bundle) -> Iterator[Found]:
     if bundle.anchor is None:
         return
     digest = bundle.digest("plan.yaml")
-    if bundle.anchor not in {digest, bundle.digests.get("plan.lock")}:
+    if bundle.anchor in {digest, lock := bundle.digests.get("plan.lock")}:
+        return
+    summary = bundle.documents.summary
+    if (
+        summary is not None and summary.lock == bundle.anchor
+    ):  # it once was the caller's: the lock was damaged
         yield Found(
             code="V301",
-            file="plan.yaml",
-            expected=f"sha256 {bundle.anchor}, of plan.yaml or plan.lock, as the caller expects",
-            got=f"sha256 {digest}",
+            file="plan.lock",
+            expected=f"sha256 {bundle.anchor}, as the caller expects and bundle.json names it",
+            got="no file" if lock is None else f"sha256 {lock}",
         )
+        return
+    yield Found(
+        code="V301",
+        file="plan.yaml",
+        expected=f"sha256 {bundle.anchor}, of plan.yaml or plan.lock, as the caller expects",
+        got=f"sha256 {digest}",
+    )
 
 
 @check("V313", frozen_only=True)
