@@ -12,7 +12,7 @@ class AnchorError(ValueError):
 
 
 def anchor_of(file: Path) -> str:
-    """What anchors a bundle: the sha256 of the lock beside a plan, which names the ledger too; else of the file.
+    """What anchors a bundle: the sha256 of the lock beside a plan, which names its ledger, or of the file.
 
     Raises AnchorError if the lock is not the plan's, OSError if a file cannot be read.
     """

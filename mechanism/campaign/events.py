@@ -8,10 +8,14 @@ from mechanism.values import frozen
 
 @frozen
 class Progress:
-    """Where a campaign stands, in cells. `left_s`: seconds, estimated; None before the first cell ended."""
+    """Where a campaign stands, in cells. `left_s`: seconds, estimated; None before the first cell ended.
+
+    `interrupted`: cells that were stopped with the runner; nothing is known against them.
+    """
 
     done: int
     failed: int
+    interrupted: int
     running: int
     total: int
     left_s: float | None

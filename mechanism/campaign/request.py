@@ -68,6 +68,7 @@ class CampaignResult:
         total: Cells of the lock.
         valid: Cells with a valid record.
         failed: (cell, reason) of every cell that was tried now and has none, in the order they ended.
+        interrupted: Likewise for cells that were stopped with the runner.
         stopped_by: The signal that stopped the runner; None if none did.
         stopped: Why the campaign could not go on to its end; empty if it could.
         notes: What resuming found.
@@ -78,6 +79,7 @@ class CampaignResult:
     total: int
     valid: int
     failed: tuple[tuple[str, str], ...] = ()
+    interrupted: tuple[tuple[str, str], ...] = ()
     stopped_by: int | None = None
     stopped: str = ""
     notes: tuple[str, ...] = ()

@@ -182,6 +182,7 @@ def _finish(
         total=total,
         valid=len(slots.valid),
         failed=tuple(slots.failed.items()),
+        interrupted=tuple(slots.interrupted.items()),
         stopped_by=stop.signal,
         stopped=stopped,
         notes=notes,

@@ -49,6 +49,7 @@ class Slots:
     Attributes:
         valid: The alignment digest of every valid process, by the path of its record.
         failed: Why a cell tried now has no valid record, by the cell's name.
+        interrupted: Likewise for cells that were stopped with the runner.
         problem: Why no further process is started; empty while all is well.
         next_attempt: Number of the next attempt.
         abandoned: Supervisors were still at work when waiting for them was given up.
@@ -67,6 +68,7 @@ class Slots:
     ) -> None:
         self.valid = dict(valid)
         self.failed: dict[str, str] = {}
+        self.interrupted: dict[str, str] = {}
         self.problem = ""
         self.abandoned = False
         self.next_attempt = next_attempt
@@ -124,6 +126,7 @@ class Slots:
         return Progress(
             done=len(self.valid),
             failed=len(self.failed),
+            interrupted=len(self.interrupted),
             running=len(self._running) + starting,
             total=len(self._request.lock.cells),
             left_s=None if pace is None else pace * left,
@@ -216,7 +219,8 @@ class Slots:
         self._litter.append(slot.request.staging)
         name = name_of(slot.cell)
         if verdict != "valid":
-            self.failed[name] = f"{verdict}: {reason}"
+            kept = self.interrupted if verdict == "interrupted" else self.failed
+            kept[name] = f"{verdict}: {reason}"
         self._request.observer(
             CellEnded(
                 attempt=slot.request.attempt,

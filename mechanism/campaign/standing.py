@@ -5,6 +5,7 @@ Nothing is written, and the runner does not notice.
 
 import contextlib
 import time
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -48,6 +49,7 @@ class Standing:
         done: Cells with a record in its place.
         running: Names of the cells at work.
         failed: (name, outcome and reason) of every cell that the last runner tried and that has no record.
+        interrupted: Likewise for cells that were stopped with it.
         attempts: Processes started so far.
         runners: How many runners have worked on it.
         torn: Bytes after the last whole line of the log.
@@ -63,6 +65,7 @@ class Standing:
     done: int
     running: tuple[str, ...]
     failed: tuple[tuple[str, str], ...]
+    interrupted: tuple[tuple[str, str], ...]
     attempts: int
     runners: int
     torn: int
@@ -136,15 +139,11 @@ def standing(
     ended = [event for event in session if isinstance(event, AttemptEnded) and event.attempt in started]
     finished = {event.attempt for event in ended}
     working = [_path(event) for event in started.values() if event.attempt not in finished]
-    failed = {
-        _path(started[event.attempt]): f"{event.outcome}: {event.reason}"
-        for event in ended
-        if event.outcome != "valid"
-    }
+    without = {_path(started[event.attempt]): event for event in ended if event.outcome != "valid"}
     valid = {_path(started[event.attempt]) for event in ended if event.outcome == "valid"}
     done = known.keys() & (records | valid if state == "running" else records)
     at_work = [path for path in working if path in known and path not in done and state == "running"]
-    left = len(known) - len(done) - len(failed.keys() - done)
+    left = len(known) - len(done) - len(without.keys() - done)
     began = session[0].time_us if session else now_us
     pace = (now_us - began) / 1e6 / len(ended) if ended and state == "running" else None
     return Standing(
@@ -153,12 +152,26 @@ def standing(
         total=len(known),
         done=len(done),
         running=tuple(name_of(known[path]) for path in at_work),
-        failed=tuple((name_of(known[path]), why) for path, why in failed.items() if path not in done),
+        failed=tuple(_told(known, without, done, interrupted=False)),
+        interrupted=tuple(_told(known, without, done, interrupted=True)),
         attempts=sum(isinstance(event, AttemptStarted) for event in events),
         runners=len(resumed) + 1,
         torn=torn,
         left_s=None if pace is None else pace * left,
     )
+
+
+def _told(
+    known: Mapping[str, LockedCell],
+    ended: Mapping[str, AttemptEnded],
+    done: Collection[str],
+    *,
+    interrupted: bool,
+) -> Iterator[tuple[str, str]]:
+    """Name and reason of cells without a record: those that were interrupted, or those that failed."""
+    for path, event in ended.items():
+        if path not in done and (event.outcome == "interrupted") == interrupted:
+            yield name_of(known[path]), f"{event.outcome}: {event.reason}"
 
 
 def _path(event: AttemptStarted) -> str:

@@ -3,6 +3,7 @@
 import difflib
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import click
 
-from mechanism.command.writing import require_new, write
+from mechanism.command.writing import require_new, require_plan_name, write
 from mechanism.explain import bounds
 from mechanism.explain.answer import Answer, Question, explain
 from mechanism.explain.config import read_config
@@ -77,7 +78,7 @@ def explain_command(options: ExplainOptions) -> int:
         if written:
             click.echo(
                 f"\nplan:   {written['plan']}\nledger: {written['ledger']}\nnext:   mechanism freeze"
-                f" {written['plan']}"
+                f" {shlex.quote(str(written['plan']))}"
             )
     return 0
 
@@ -198,8 +199,7 @@ def _write_plan(answer: Answer, path: Path) -> dict[str, Any]:
     # pydantic and the plan's rules are only needed here
     from mechanism.explain.experiment import experiment  # noqa: PLC0415
 
-    if path.suffix != ".yaml":
-        raise ExplainError(f"--write-plan: expected a file that ends in .yaml, got {path}")
+    require_plan_name("--write-plan", path)
     ledger = path.with_name(f"{path.stem}-claims.yaml")  # a ledger is called what its file is
     require_new("--write-plan", path, ledger)
     made = experiment(answer, name=path.stem, ledger=ledger.name)

@@ -205,7 +205,7 @@ def _show(shown: Counter, event: Event) -> None:
     if isinstance(event, CellEnded) and event.outcome != "valid":
         shown.note(f"{event.name}: {event.outcome}: {event.reason}")
     now = event.progress
-    shown.at(now.done, now.total, failed=now.failed, seconds_left=now.left_s)
+    shown.at(now.done, now.total, failed=now.failed, interrupted=now.interrupted, seconds_left=now.left_s)
 
 
 def _way_out(options: RunOptions, out: Path) -> str:
@@ -230,11 +230,12 @@ def _incomplete(options: RunOptions, result: CampaignResult, out: Path, seconds:
     words = (
         f"mechanism: the bundle is not complete: {result.valid} of {result.total} cells have a valid record"
     )
-    reasons = [f"{name}: {reason}" for name, reason in result.failed]
+    reasons = [f"{name}: {reason}" for name, reason in (*result.failed, *result.interrupted)]
     if options.as_json:
-        failed = [{"cell": name, "reason": reason} for name, reason in result.failed]
-        facts = {**_facts(result, out, seconds), "failed": failed, "stopped": result.stopped, "report": None}
-        click.echo(json.dumps(facts))
+        facts = _facts(result, out, seconds)
+        for key, cells in (("failed", result.failed), ("interrupted", result.interrupted)):
+            facts[key] = [{"cell": name, "reason": reason} for name, reason in cells]
+        click.echo(json.dumps({**facts, "stopped": result.stopped, "report": None}))
     why = [result.stopped] if result.stopped else []
     click.echo("\n".join([words, *why, *reasons, _way_out(options, out)]), err=True)
     return result.exit_code or INCOMPLETE
@@ -262,7 +263,12 @@ def _facts(result: CampaignResult, out: Path, seconds: int) -> dict[str, Any]:
     return {
         "bundle": str(out),
         "complete": result.complete,
-        "processes": {"total": result.total, "valid": result.valid, "failed": len(result.failed)},
+        "processes": {
+            "total": result.total,
+            "valid": result.valid,
+            "failed": len(result.failed),
+            "interrupted": len(result.interrupted),
+        },
         "seconds": seconds,
     }
 

@@ -43,9 +43,10 @@ def status(folder: Path, *, as_json: bool) -> int:
 
 def _text(found: Standing, folder: Path) -> list[str]:
     left = "" if found.left_s is None else f", about {found.left_s:.0f} s left"
+    stopped = f"{len(found.interrupted)} interrupted, " if found.interrupted else ""
     lines = [
         f"{folder.name}: {found.done} of {found.total} cells, {len(found.failed)} failed,"
-        f" {len(found.running)} running{left}",
+        f" {stopped}{len(found.running)} running{left}",
         (_REFUSED if found.refusal else _STATES[found.state]).format(
             runner=found.runner,
             folder=shlex.quote(str(folder)),
@@ -58,8 +59,10 @@ def _text(found: Standing, folder: Path) -> list[str]:
         then = "will keep them once it can go on" if found.refusal else "keeps them and goes on"
         lines.append(f"the last {found.torn} bytes of the log are torn; --resume {then}")
     lines += [f"running: {name}" for name in found.running]
-    lines += [f"failed: {name}: {why}" for name, why in found.failed[:_LISTED]]
-    more = len(found.failed) - _LISTED
+    without = [f"failed: {name}: {why}" for name, why in found.failed]
+    without += [f"{why.partition(':')[0]}: {name}:{why.partition(':')[2]}" for name, why in found.interrupted]
+    lines += without[:_LISTED]
+    more = len(without) - _LISTED
     return [*lines, f"and {more} more; --format json lists them"] if more > 0 else lines
 
 

@@ -1,9 +1,25 @@
 """Files that a command line asks for: refused before any work without a place for them, written whole."""
 
+import re
 from pathlib import Path
 
 from mechanism.errors import MechanismError
 from mechanism.process import files
+
+
+#: `ledger.model.Name`, which a plan has from its file, and which needs no quotes in a path of one.
+_PLAN = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,47}")
+
+
+def require_plan_name(option: str, path: Path) -> None:
+    """Raise MechanismError unless a plan can be named after its file."""
+    if path.suffix != ".yaml":
+        raise MechanismError(f"{option}: expected a file that ends in .yaml, got {path}")
+    if not _PLAN.fullmatch(path.stem):
+        raise MechanismError(
+            f"{option}: expected a file name like my-plan.yaml, since it names the plan, got {path.name}; use"
+            " letters, digits, - and _"
+        )
 
 
 def require_place(option: str, path: Path) -> None:

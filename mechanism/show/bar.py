@@ -51,13 +51,23 @@ class _Bar(Counter):
         self._bar, self._task = bar, task
         self._began = time.monotonic()
 
-    def at(self, done: int, total: int, *, failed: int = 0, seconds_left: float | None = None) -> None:
+    def at(
+        self,
+        done: int,
+        total: int,
+        *,
+        failed: int = 0,
+        interrupted: int = 0,
+        seconds_left: float | None = None,
+    ) -> None:
         now = time.monotonic()
         if seconds_left is None and done:
             seconds_left = (now - self._began) / done * (total - done)
-        ends = None if seconds_left is None or done == total else now + seconds_left
-        told = f"{failed} failed" if failed else ""
-        self._bar.update(self._task, completed=done, total=total, failed=told, ends=ends)
+        ends = None if seconds_left is None or done == total or interrupted else now + seconds_left
+        told = [
+            f"{count} {what}" for count, what in ((failed, "failed"), (interrupted, "interrupted")) if count
+        ]
+        self._bar.update(self._task, completed=done, total=total, failed=", ".join(told), ends=ends)
 
     def note(self, text: str) -> None:
         self._bar.console.print(text, markup=False, highlight=False)

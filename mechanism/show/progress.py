@@ -12,7 +12,15 @@ PLAIN_STEPS = 10
 class Counter:
     """What is shown of one long piece of work: `at` moves it, `note` adds a line that stays."""
 
-    def at(self, done: int, total: int, *, failed: int = 0, seconds_left: float | None = None) -> None:
+    def at(
+        self,
+        done: int,
+        total: int,
+        *,
+        failed: int = 0,
+        interrupted: int = 0,
+        seconds_left: float | None = None,
+    ) -> None:
         """Show that `done` of `total` are done; `seconds_left` is an estimate, if there is one."""
         raise NotImplementedError
 
@@ -44,15 +52,25 @@ def counting(name: str, *, unit: str, stream: TextIO | None = None) -> Iterator[
 class _Lines(Counter):
     def __init__(self, name: str, unit: str, out: TextIO) -> None:
         self._name, self._unit, self._out = name, unit, out
-        self._told = (-1, 0)
+        self._told = (-1, 0, 0)
 
-    def at(self, done: int, total: int, *, failed: int = 0, seconds_left: float | None = None) -> None:
+    def at(
+        self,
+        done: int,
+        total: int,
+        *,
+        failed: int = 0,
+        interrupted: int = 0,
+        seconds_left: float | None = None,
+    ) -> None:
         step = done * PLAIN_STEPS // total if total else PLAIN_STEPS
-        if (step, failed) == self._told:
+        if (step, failed, interrupted) == self._told:
             return
-        self._told = (step, failed)
-        left = "" if seconds_left is None or done == total else f", about {seconds_left:.0f} s left"
-        self.note(f"{self._name}: {done} of {total} {self._unit}, {failed} failed{left}")
+        self._told = (step, failed, interrupted)
+        going = seconds_left is not None and done < total and not interrupted
+        left = f", about {seconds_left:.0f} s left" if going else ""
+        stopped = f", {interrupted} interrupted" if interrupted else ""
+        self.note(f"{self._name}: {done} of {total} {self._unit}, {failed} failed{stopped}{left}")
 
     def note(self, text: str) -> None:
         print(text, file=self._out, flush=True)

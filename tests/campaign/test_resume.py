@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from ledger.canonical import NO_DIGEST, sha256
 from ledger.record import Record
+from mechanism.__main__ import cli
 from mechanism.campaign.attempts import read_log
+from mechanism.campaign.events import CellStarted
 from mechanism.campaign.request import CampaignResult
 from mechanism.campaign.standing import read_standing
+from mechanism.command.run import _show
 from mechanism.errors import CampaignError
+from mechanism.show.progress import counting
 from tests.campaign.campaign_setup import ROOT, ends, read_events, run, set_fakes
 
 Prepare = Callable[..., Path]
@@ -293,10 +298,40 @@ def test_signal_to_the_runner(campaign: Prepare, tmp_path: Path, number: signal.
     assert json.loads(told) == {"complete": False, "valid": 2}
     stopped = [event for event in read_events(out) if event.get("outcome") == "interrupted"]
     assert {event["reason"] for event in stopped} == {"stopped with its runner"}
+    standing = read_standing(out)
+    assert (standing.failed, len(standing.interrupted)) == ((), len(stopped))
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
     set_fakes(folder, {})
     assert run(folder, out, resume=True).complete
     require_whole(out, 8)
+
+
+def test_what_was_interrupted_is_not_called_failed(
+    campaign: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One cell failed by itself, one was stopped by Ctrl-C: in events, result, progress line and status."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    set_fakes(folder, {"native.H1.1": "exit=1", "native.H0.1": "sleep"})
+    seen: list[Any] = []
+    with counting("quick", unit="cells") as shown:
+
+        def observer(event: Any) -> None:
+            seen.append(event.progress)
+            _show(shown, event)
+            if isinstance(event, CellStarted) and event.name == "qualification.native.H0.1":
+                signal.raise_signal(signal.SIGINT)
+
+        result = run(folder, out, observer=observer, jobs=1)
+    assert (result.exit_code, len(result.failed), len(result.interrupted)) == (130, 1, 1)
+    assert result.interrupted == (("qualification.native.H0.1", "interrupted: stopped with its runner"),)
+    assert (seen[-1].done, seen[-1].failed, seen[-1].interrupted, seen[-1].running) == (0, 1, 1, 0)
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "qualification.native.H0.1: interrupted: stopped with its runner",
+        "quick: 0 of 2 cells, 1 failed, 1 interrupted",
+    ]
+    told = CliRunner().invoke(cli, ["status", str(out)]).output.splitlines()
+    assert told[0] == "out: 0 of 2 cells, 1 failed, 1 interrupted, 0 running"
+    assert told[-1] == "interrupted: qualification.native.H0.1: stopped with its runner"
 
 
 def test_supervisor_killed_by_somebody(campaign: Prepare, tmp_path: Path) -> None:

@@ -71,6 +71,53 @@ def test_plans_of_all_known_devices_can_be_frozen(tmp_path: Path) -> None:
         assert blocks == geometry_plan.BLOCKS
 
 
+def test_what_to_do_with_a_plan_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Freeze it here, run it there; where there is such a GPU, both here. As commands that can be typed."""
+    folder = tmp_path / "my plans"
+    folder.mkdir()
+    out = folder / "a100.yaml"
+    argv = ["gpu", "plan", "--gpu", "a100", "--out", str(out)]
+
+    def absent(_name: str, **_pinned: object) -> None:
+        raise EngineError("engine vllm: expected torch 2.11.0, found none; install it")
+
+    monkeypatch.setattr("mechanism.command.gpu.require_machine", absent)
+    head = f"plan:   {out}\nledger: {folder}/a100-claims.yaml\nblocks 35 and 36 of expert 89\n"
+    assert CliRunner().invoke(cli, argv).output == (
+        f"{head}next:   mechanism freeze '{out}'\n"
+        f"then:   take {out}, {folder}/a100.lock and {folder}/a100-claims.yaml\n"
+        "        to a machine with that GPU and the extra `gpu`, and run there:\n"
+        f"        mechanism run '{out}'\n"
+        "        (not here: engine vllm: expected torch 2.11.0, found none; install it)\n"
+    )
+    monkeypatch.setattr("mechanism.command.gpu.require_machine", lambda *_, **__: None)
+    assert CliRunner().invoke(cli, argv).output == (
+        f"{head}next:   mechanism freeze '{out}'\nthen:   mechanism run '{out}'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("x.yml", "expected a file that ends in .yaml, got {out}"),
+        ("x", "expected a file that ends in .yaml, got {out}"),
+        (
+            "my plan.yaml",
+            "expected a file name like my-plan.yaml, since it names the plan, got my plan.yaml; use letters, digits, - and _",
+        ),
+        (
+            "9.yaml",
+            "expected a file name like my-plan.yaml, since it names the plan, got 9.yaml; use letters, digits, - and _",
+        ),
+    ],
+)
+def test_a_file_that_cannot_name_a_plan(tmp_path: Path, name: str, said: str) -> None:
+    out = tmp_path / name
+    done = CliRunner().invoke(cli, ["gpu", "plan", "--gpu", "a100", "--out", str(out)])
+    assert (done.exit_code, done.output) == (4, f"mechanism: refused: --out: {said.format(out=out)}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_device_that_is_not_known(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["gpu", "plan", "--gpu", "tpu", "--out", str(tmp_path / "x.yaml")])
     assert (done.exit_code, "--gpu: expected one of a100" in done.output) == (4, True)
