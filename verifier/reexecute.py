@@ -79,7 +79,10 @@ def reexecute(
 def _ask(evidence: Evidence, python: str) -> Reexecution:
     """The child's answer. Raises _NoAnswerError."""
     if importlib.util.find_spec("mechanism") is None:
-        raise _NoAnswerError("mechanism is not installed here: install marlin-mechanism[run] and check again")
+        raise _NoAnswerError(
+            "mechanism is not installed here; install the extra `run`: in the project's folder: pip install"
+            " -e '.[run]'; then check again"
+        )
     with tempfile.TemporaryDirectory(prefix="verifier-") as name, tempfile.TemporaryFile() as out:
         folder = Path(name) / "bundle"
         _lay_out(evidence, folder)

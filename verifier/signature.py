@@ -24,7 +24,10 @@ def good(envelope: Envelope, key: bytes) -> bool:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
         from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
     except ImportError as fault:
-        raise NoCryptographyError("no cryptography here: install marlin-mechanism[sign]") from fault
+        raise NoCryptographyError(
+            "no library cryptography here; install the extra `sign`: in the project's folder:"
+            " pip install -e '.[sign]'"
+        ) from fault
     try:
         public = load_pem_public_key(key)
     except (ValueError, UnsupportedAlgorithm) as fault:

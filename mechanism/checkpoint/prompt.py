@@ -34,9 +34,8 @@ def hidden_from_prompt(folder: Path, layer: int, prompt: str) -> F16:
         import transformers  # noqa: PLC0415
     except ImportError as fault:
         raise InputsError(
-            f"--prompt-file: expected transformers and torch, got {fault}; install the extra `hf`, or give"
-            f" hidden"
-            " states by --hidden"
+            f"--prompt-file: expected transformers and torch, got {fault}; install the extra `hf` (in the"
+            " project's folder: pip install -e '.[hf]'), or give hidden states by --hidden"
         ) from fault
     settings, stored = read_settings(folder), tensors_of(folder)
     model = _cut_model(torch, transformers, folder, layer)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from ledger.fault import FaultsError
+from mechanism.command.extras import lacking
 from mechanism.errors import MechanismError
 from mechanism.fixture.errors import FixtureError
 from mechanism.kernel.errors import KernelError
@@ -44,6 +45,11 @@ def reported(command: Callable[..., int]) -> Callable[..., None]:
                 f"mechanism: refused:\n{fault}" if "\n" in str(fault) else f"mechanism: refused: {fault}",
                 err=True,
             )
+            code = REFUSED
+        except ImportError as fault:
+            if (told := lacking(fault)) is None:
+                raise
+            click.echo(f"mechanism: refused: {told}", err=True)
             code = REFUSED
         except KeyboardInterrupt:
             click.echo("mechanism: stopped by Ctrl-C", err=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from mechanism.command.writing import require_place
-from mechanism.errors import MechanismError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,10 +22,8 @@ class PackageOptions:
 def package(options: PackageOptions) -> int:
     """Write the release and say what it is."""
     require_place("--out", options.out)
-    try:
-        from mechanism.package.release import write_release  # noqa: PLC0415 - only this needs the extra
-    except ImportError as fault:
-        raise MechanismError(f"package: {fault}; install the extra `package`") from fault
+    from mechanism.package.release import write_release  # noqa: PLC0415 - only this needs the extra
+
     release = write_release(
         options.bundle, options.out, key=options.key, raw=options.raw, published=options.published
     )
@@ -41,10 +38,8 @@ def package(options: PackageOptions) -> int:
 def new_key(prefix: Path) -> int:
     """Make an Ed25519 pair."""
     require_place("--out", prefix)
-    try:
-        from mechanism.package.keys import new_pair  # noqa: PLC0415 - likewise
-    except ImportError as fault:
-        raise MechanismError(f"key: {fault}; install the extra `package`") from fault
+    from mechanism.package.keys import new_pair  # noqa: PLC0415 - likewise
+
     private, public = new_pair(prefix)
     click.echo(f"{private}: private, keep it to yourself\n{public}: public, give it to whoever checks")
     return 0

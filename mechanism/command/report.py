@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from mechanism.command.extras import require
 from mechanism.command.writing import write
 from mechanism.fixture.place import cache_root
 from mechanism.report.errors import ReportError
@@ -28,6 +29,7 @@ class ReportOptions:
 
 def report(options: ReportOptions) -> int:
     """Write OUT/index.html; always 0 if a page could be made, whatever the verdicts on it."""
+    require("jinja2")  # before the work that a page is
     source = read_source(options.bundle)
     text = page(source, _verdicts(options, source), cache_root())
     try:

@@ -23,6 +23,7 @@ from mechanism.campaign.events import CampaignFinished, CampaignStarted, CellEnd
 from mechanism.campaign.request import CampaignResult, RunRequest
 from mechanism.campaign.runner import run_campaign
 from mechanism.command.exits import INCOMPLETE
+from mechanism.command.extras import require
 from mechanism.command.verdict import Verifier
 from mechanism.engine.names import require_engine, require_machine
 from mechanism.errors import CampaignError, PlanError
@@ -63,6 +64,7 @@ class Frozen:
 
 def run(options: RunOptions, verifier: Verifier) -> int:
     """Steps: 1 plan, ledger, lock; 2 folder; 3 fixture; 4 treatments; 5 campaign; 6 picture; 7 verdict."""
+    require("numpy", "safetensors")  # what every process will import, and this one does not
     out = _folder(options)
     frozen = frozen_plan(options.plan)
     started = time.monotonic()

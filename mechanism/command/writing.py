@@ -6,7 +6,6 @@ from pathlib import Path
 from mechanism.errors import MechanismError
 from mechanism.process import files
 
-
 #: `ledger.model.Name`, which a plan has from its file, and which needs no quotes in a path of one.
 _PLAN = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,47}")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from mechanism.kernel.assumptions import ASSUMPTIONS
 from mechanism.report.differences import differences
-from mechanism.report.errors import ReportError
 from mechanism.report.schedule import recorded_map, stretches, themed_svg
 from mechanism.report.source import Source, attempt, read_build, read_events
 from mechanism.report.stories import first_cell, stories
@@ -42,16 +41,11 @@ class Verdicts:
 def page(source: Source, verdicts: Verdicts, cache: Path) -> str:
     """The whole page. The same bundle and report give the same text.
 
-    Raises:
-        ReportError: The template engine is not installed.
+    Raises ImportError if the template engine is not installed.
     """
-    try:
-        from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - an extra, told by name if missing
-        from markupsafe import Markup  # noqa: PLC0415
-    except ImportError as fault:
-        raise ReportError(
-            f"{fault}; install the extra `report`: in the project's folder: pip install -e '.[report]'"
-        ) from fault
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - an extra, told by name if missing
+    from markupsafe import Markup  # noqa: PLC0415
+
     templates = files("mechanism.report") / "templates"
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

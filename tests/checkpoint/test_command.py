@@ -131,7 +131,10 @@ def test_a_prompt_needs_the_extra(checkpoint: Path, tmp_path: Path, monkeypatch:
     argv = ["--checkpoint", checkpoint, "--layer", 1, "--prompt-file", tmp_path / "prompt.txt"]
     refused = mechanism("fixture", "import", *argv)
     assert refused.exit_code == 4
-    assert "install the extra `hf`, or give hidden states by --hidden" in refused.output
+    assert (
+        "install the extra `hf` (in the project's folder: pip install -e '.[hf]'), or give hidden states by --hidden"
+        in refused.output
+    )
 
 
 @pytest.mark.usefixtures("cache")

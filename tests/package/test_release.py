@@ -296,7 +296,11 @@ def test_without_cryptography_a_key_cannot_be_used(
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     assert found(signed, keys[1]) == [
-        ("V124", "data/statement.dsse.json", "no cryptography here: install marlin-mechanism[sign]")
+        (
+            "V124",
+            "data/statement.dsse.json",
+            "no library cryptography here; install the extra `sign`: in the project's folder: pip install -e '.[sign]'",
+        )
     ]
 
 
@@ -350,7 +354,7 @@ def tar_of(*members: tuple[str, bytes, bytes], pax: dict[str, str] | None = None
         (
             tar_of(("a", b"0", b"")) + b"tail",
             {},
-            ["expected an archive that can be read to its end, got Not a gzipped file (b'ta')"],
+            ["expected nothing after the end of the tar, got more bytes"],
         ),
         (
             tar_of(("a", b"0", b"1" * 4096))[:-20],

@@ -210,7 +210,7 @@ def test_without_mechanism_it_says_what_to_install(
     (item,) = reexecute(FolderEvidence(good_folder)).findings
     assert (item.code, item.got) == (
         "V855",
-        "mechanism is not installed here: install marlin-mechanism[run] and check again",
+        "mechanism is not installed here; install the extra `run`: in the project's folder: pip install -e '.[run]'; then check again",
     )
 
 
