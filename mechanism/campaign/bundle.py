@@ -14,6 +14,7 @@ from pathlib import Path
 from ledger.bundle import ATTEMPTS, DOCUMENTS, MANIFEST, SUMMARY, BundleFile, Counts, ManifestLine
 from ledger.canonical import canonical, sha256
 from ledger.record import BuildFile, Record
+from mechanism.campaign.damage import listed
 from mechanism.campaign.folder_lock import LOCK, holder
 from mechanism.errors import CampaignError
 from mechanism.process import files
@@ -62,12 +63,28 @@ def require_resumable(folder: Path, documents: Mapping[str, bytes]) -> None:
     ):
         raise CampaignError(f"{folder}: expected a run to resume, got a folder that is none")
     for name in present:
-        there, given = (folder / name).read_bytes(), documents[name]
-        if there != given:
-            raise CampaignError(
-                f"{folder / name}: expected what the run was begun with, sha256 {sha256(there)}, got sha256"
-                f" {sha256(given)}; resume with the {name} of then, or start a new run"
-            )
+        if (there := (folder / name).read_bytes()) != documents[name]:
+            raise CampaignError(_other(folder, name, there, documents))
+
+
+def _other(folder: Path, name: str, there: bytes, documents: Mapping[str, bytes]) -> str:
+    """What to say of a document that is not the one given.
+
+    A copy that the run's own lock or manifest contradicts was damaged; else another plan was given.
+    """
+    given = sha256(documents[name])
+    lock = folder / "plan.lock"
+    frozen = name in ("plan.yaml", "ledger.yaml") and lock.exists()
+    if (frozen and lock.read_bytes() == documents["plan.lock"]) or listed(folder, name) == given:
+        return (
+            f"{folder / name}: expected sha256 {given}, with which the run was begun, got sha256"
+            f" {sha256(there)}: it was damaged since; put it back from a copy, or run the plan again into"
+            " another folder"
+        )
+    return (
+        f"{folder / name}: expected what the run was begun with, sha256 {sha256(there)}, got sha256"
+        f" {given}; resume with the {name} of then, or start a new run"
+    )
 
 
 def furnish(folder: Path, documents: Mapping[str, bytes]) -> None:

@@ -19,6 +19,8 @@ from ledger.canonical import digest, parse_canonical
 from ledger.lock import FixtureLock, Lock
 from ledger.model import read_json
 from ledger.record import RoutingFile
+from mechanism.campaign.bundle import is_complete
+from mechanism.campaign.damage import WAY_OUT, damaged
 from mechanism.campaign.events import CampaignFinished, CampaignStarted, CellEnded, Event
 from mechanism.campaign.request import CampaignResult, RunRequest
 from mechanism.campaign.runner import run_campaign
@@ -36,6 +38,9 @@ from mechanism.show.progress import Counter, counting
 from mechanism.show.schedule_map import schedule_map
 from mechanism.show.schedule_svg import schedule_svg
 from mechanism.values import frozen
+
+#: Damaged files are named up to so many.
+_LISTED = 5
 
 
 @frozen
@@ -68,6 +73,7 @@ def run(options: RunOptions, verifier: Verifier) -> int:
     out = _folder(options)
     frozen = frozen_plan(options.plan)
     started = time.monotonic()
+    finished = options.resume and is_complete(out)
     try:
         result = _campaign(options, frozen, out)
     except KeyboardInterrupt as fault:
@@ -76,16 +82,21 @@ def run(options: RunOptions, verifier: Verifier) -> int:
     seconds = round(time.monotonic() - started)
     if not result.complete:
         return _incomplete(options, result, out, seconds)
-    return _verdict(options, result, verifier, Shown(folder=out, kept=kept, seconds=seconds))
+    shown = Shown(folder=out, kept=kept, seconds=seconds, finished=finished)
+    return _verdict(options, result, verifier, shown)
 
 
 @frozen
 class Shown:
-    """What is told of a complete run: paths as they were given; `kept`: another picture was in its place."""
+    """What is told of a complete run: paths as they were given.
+
+    `kept`: another picture was in its place. `finished`: the bundle was complete before.
+    """
 
     folder: Path
     kept: bool
     seconds: int
+    finished: bool
 
 
 def picture_of(out: Path) -> Path:
@@ -247,9 +258,11 @@ def _verdict(options: RunOptions, result: CampaignResult, verifier: Verifier, sh
     """Step 7: what the verifier says, and where everything is."""
     code, report = verifier.report(shown.folder)
     picture = picture_of(shown.folder)
+    lost = damaged(shown.folder) if shown.finished and code in (2, 3) else ()
     if options.as_json:
         facts = _facts(result, shown.folder, shown.seconds)
         more = {"picture": None if shown.kept else str(picture), "exit_code": code, "report": _parsed(report)}
+        more["damaged"] = list(lost)
         click.echo(json.dumps({**facts, **more}))
     else:
         click.echo(report.decode(), nl=False)
@@ -257,6 +270,11 @@ def _verdict(options: RunOptions, result: CampaignResult, verifier: Verifier, sh
         click.echo(
             f"\nbundle:  {shown.folder}\npicture: {picture}{other}"
             f"\n{result.valid} cold processes in {shown.seconds} s"
+        )
+    if lost:
+        names = ", ".join(lost[:_LISTED]) + (f" and {len(lost) - _LISTED} more" if lost[_LISTED:] else "")
+        click.echo(
+            f"mechanism: {shown.folder} was finished, and was damaged since: {names}; {WAY_OUT}", err=True
         )
     return code
 

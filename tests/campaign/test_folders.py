@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from ledger.canonical import sha256
 from mechanism.campaign import folder_lock
+from mechanism.campaign.damage import damaged
 from mechanism.campaign.runner import run_campaign
 from mechanism.errors import CampaignError, EngineError
 from mechanism.process import files
@@ -67,6 +69,36 @@ def test_resume_with_another_plan(campaign: Prepare, tmp_path: Path) -> None:
     message = refusal(campaign(phases=NATIVE, time_limit_s=29), out, resume=True)
     assert message.startswith(f"{out}/plan.yaml: expected what the run was begun with, sha256 ")
     assert message.endswith("; resume with the plan.yaml of then, or start a new run")
+
+
+@pytest.mark.parametrize("name", ["plan.yaml", "ledger.yaml", "plan.lock", "routing.json"])
+def test_resume_with_a_damaged_document(campaign: Prepare, tmp_path: Path, name: str) -> None:
+    """The plan given is the one of then: what lies in the bundle is at fault, and is left as it is."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    run(folder, out)
+    there = (out / name).read_bytes()
+    (out / name).write_bytes(there[:-5])
+    assert refusal(folder, out, resume=True) == (
+        f"{out}/{name}: expected sha256 {sha256(there)}, with which the run was begun, got sha256"
+        f" {sha256(there[:-5])}: it was damaged since; put it back from a copy, or run the plan again into another"
+        " folder"
+    )
+    assert (out / name).read_bytes() == there[:-5]
+
+
+def test_what_is_damaged_in_a_finished_bundle(campaign: Prepare, tmp_path: Path) -> None:
+    """Gone or other bytes, by path; without summary or manifest nothing more can be told."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    run(folder, out)
+    assert damaged(out) == ()
+    record, capture = next((out / "records").iterdir()), next((out / "objects").iterdir())
+    record.write_bytes(record.read_bytes()[:-1])
+    capture.unlink()
+    assert damaged(out) == tuple(sorted(path.relative_to(out).as_posix() for path in (record, capture)))
+    (out / "files.jsonl").write_bytes(b"")
+    assert damaged(out) == ("files.jsonl",)
+    (out / "bundle.json").write_bytes(b"{")
+    assert damaged(out) == ("bundle.json",)
 
 
 def test_two_runners(campaign: Prepare, tmp_path: Path) -> None:

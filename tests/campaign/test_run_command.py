@@ -62,8 +62,11 @@ def test_finished_run_is_verified_again_and_left_as_it_is(plan: Path, tmp_path: 
     argv = [sys.executable, "-m", "mechanism", "run", str(plan), "--out", "out"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
+    def run(*more: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run([*argv, *more], cwd=tmp_path, env=environment, check=False, capture_output=True)
+
     def told(*more: str) -> tuple[int, list[str]]:
-        done = subprocess.run([*argv, *more], cwd=tmp_path, env=environment, check=False, capture_output=True)
+        done = run(*more)
         return done.returncode, done.stdout.decode().splitlines()
 
     code, text = told()
@@ -75,7 +78,20 @@ def test_finished_run_is_verified_again_and_left_as_it_is(plan: Path, tmp_path: 
     code, again = told("--resume", "--format", "json")
     facts = json.loads("".join(again))
     assert (code, facts["bundle"], facts["picture"], facts["complete"]) == (0, "out", "out.svg", True)
-    assert facts["report"]["level"] == "raw"
+    assert (facts["report"]["level"], facts["damaged"]) == ("raw", [])
+    paths = sorted(
+        path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.json")
+    )
+    lost = next(path for path in paths if path.startswith("records/"))
+    (tmp_path / "out" / lost).write_bytes(b"{}")
+    done = run("--resume")
+    assert (done.returncode, done.stderr.decode().splitlines()[-1]) == (
+        2,
+        f"mechanism: out was finished, and was damaged since: {lost}; --resume changes nothing in a finished bundle: put back from a copy what is damaged, or run the plan again into another folder",
+    )
+    done = run("--resume", "--format", "json")
+    assert json.loads(done.stdout)["damaged"] == [lost]
+    assert (tmp_path / "out" / lost).read_bytes() == b"{}"
 
 
 def test_picture_that_is_there_is_not_replaced(plan: Path, tmp_path: Path) -> None:
