@@ -83,7 +83,7 @@ def _text(data: bytes, name: str) -> str:
     """The bytes as text; what a plan's digest must not hinge on unseen (BOM, CR, NUL) is refused here."""
     message, at = None, 0
     if len(data) > MAX_BYTES:
-        message = f"expected at most {MAX_BYTES} bytes, got {len(data)}"
+        message = f"expected at most {MAX_BYTES} bytes, got more"
     elif data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         message = "expected UTF-8 without a byte order mark, got one; save the file without BOM"
     elif b"\r" in data:

@@ -8,8 +8,9 @@ import gc
 import os
 import re
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -36,8 +37,17 @@ def cli() -> None:
     """
 
 
+class _Place(click.Path):
+    """A path that is none where it is empty: a variable that is not set would mean the folder one is in."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("expected a folder or a file, got an empty text", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @cli.command("check")
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=_Place(path_type=Path))
 @click.option(
     "--level",
     type=click.Choice(["records", "raw", "reexecute"]),
@@ -90,19 +100,18 @@ def check_command(
     Findings have a stable code, a place, what was expected and what was found; verifier/README.md lists the
     codes. Without an anchor the report says that plan and claims are self-declared.
     """
-    from verifier.anchor import AnchorError, anchor_of, require_plan  # noqa: PLC0415 - as below
+    from verifier.anchor import AnchorError, anchor_of, key_of, require_plan  # noqa: PLC0415 - as below
     from verifier.report import check  # noqa: PLC0415 - --help and --version need no schemas
 
     _one_anchor(expect_plan, plan_file)
     try:
         anchor = expect_plan if plan_file is None else anchor_of(plan_file)
-        checked = check(bundle, level=level, anchor=anchor, key=key_file.read_bytes() if key_file else None)
+        key = None if key_file is None else key_of(key_file)
+        checked = check(bundle, level=level, anchor=anchor, key=key)
         if plan_file is not None and any(item.code == "V301" for item in checked.report.findings):
             require_plan(plan_file)  # is the bundle another's, or is this no plan?
     except AnchorError as fault:
         raise click.UsageError(str(fault)) from fault
-    except ValueError as fault:  # of the key; bad evidence never raises
-        raise click.UsageError(f"--key: {fault}") from fault
     if form == "json":
         import json  # noqa: PLC0415 - as the forms below
 
@@ -119,7 +128,7 @@ def check_command(
 
 
 @cli.command("mutate")
-@click.argument("bundle", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("bundle", type=_Place(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -150,7 +159,12 @@ def mutate_command(bundle: Path, out: Path | None, sample: int, *, sweep: bool) 
     except FileExistsError as fault:
         raise click.UsageError(f"{fault.filename} exists; give a folder that does not, with --out") from fault
     except MutationError as fault:
-        click.echo(f"expected a bundle that the mutations can be made from, got: {fault}", err=True)
+        click.echo(
+            f"expected a bundle that the mutations can be made from, got: {fault}; `verifier check` says"
+            " what is"
+            " wrong",
+            err=True,
+        )
         return 3
     return 0
 
@@ -165,7 +179,11 @@ def _sweep(bundle: Path, sample: int) -> int:
     base = assess(FolderEvidence(bundle), library, level="raw", anchor=None)
     if base.found:
         first = base.found[0]
-        click.echo(f"expected a bundle without findings, got {first.code} {first.where}; see check", err=True)
+        click.echo(
+            f"expected a bundle without findings, got {first.code} {first.where}; `verifier check` says what"
+            " is wrong",
+            err=True,
+        )
         return 3
     survey = sweep(base, library, level="raw", every=sample)
     click.echo("\n".join(told(survey)))
@@ -173,8 +191,8 @@ def _sweep(bundle: Path, sample: int) -> int:
 
 
 @cli.command("diff")
-@click.argument("one", type=click.Path(exists=True, path_type=Path))
-@click.argument("other", type=click.Path(exists=True, path_type=Path))
+@click.argument("one", type=_Place(exists=True, path_type=Path))
+@click.argument("other", type=_Place(exists=True, path_type=Path))
 def diff_command(one: Path, other: Path) -> int:
     """Compare two bundles: the first surface, row, column and bits that differ, and their padded block.
 
@@ -183,12 +201,15 @@ def diff_command(one: Path, other: Path) -> int:
     from verifier.compare import differences  # noqa: PLC0415 - a check needs no comparison
     from verifier.opening import NothingHereError, opened  # noqa: PLC0415
 
-    try:
-        with opened(one, key=None) as left, opened(other, key=None) as right:
-            same, lines = differences(left.evidence, right.evidence)
-    except NothingHereError as fault:
-        click.echo(f"expected two bundles, got {fault}", err=True)
-        return 3
+    with ExitStack() as stack:
+        given = []
+        for path in (one, other):
+            try:
+                given.append(stack.enter_context(opened(path, key=None)).evidence)
+            except NothingHereError as fault:
+                click.echo(f"expected two bundles, got {fault} at {path}; check the path", err=True)
+                return 3
+        same, lines = differences(*given)
     click.echo("\n".join(lines))
     return 0 if same else 1
 
@@ -216,7 +237,8 @@ def main() -> NoReturn:
         click.echo("interrupted", err=True)
         code = 130
     except OSError as fault:  # the reader of our output, or the place to write to, is gone
-        click.echo(f"cannot go on: {fault.strerror}", err=True)
+        where = "" if fault.filename is None else f"{fault.filename}: "
+        click.echo(f"cannot go on: {where}{fault.strerror}", err=True)
         code = _USAGE
     except Exception as fault:  # noqa: BLE001 - the process boundary: a broken verifier must not pass anything
         click.echo(f"internal error, please report: {type(fault).__name__}: {fault}", err=True)

@@ -1,4 +1,4 @@
-"""What a caller anchors a bundle with: a digest of one's own, or a plan or lock of one's own."""
+"""What a caller brings to anchor a bundle with: a plan or a lock of one's own, a key of its author."""
 
 import hashlib
 import json
@@ -6,9 +6,12 @@ from pathlib import Path
 
 from verifier.layout import MAX_BYTES
 
+#: A PEM file of one key has some hundred bytes.
+_KEY_BYTES = 2**16
+
 
 class AnchorError(ValueError):
-    """The caller's own file can anchor no bundle; the message begins with the option."""
+    """A caller's own file is not what it must be; the message begins with the option."""
 
 
 def anchor_of(file: Path) -> str:
@@ -60,10 +63,35 @@ def _plan_in(lock: bytes) -> str | None:
 
 
 def _read(file: Path) -> bytes:
+    return read_own("--plan", file, MAX_BYTES["document"])
+
+
+def read_own(option: str, file: Path, limit: int) -> bytes:
+    """The bytes of a caller's own file. Raises AnchorError for what has no end, or more than the limit."""
     if not file.is_file():
-        raise AnchorError(f"--plan: expected a file, got a FIFO or a device at {file}; copy it to a file")
+        raise AnchorError(f"{option}: expected a file, got a FIFO or a device at {file}; copy it to a file")
     with file.open("rb") as opened:
-        data = opened.read(MAX_BYTES["document"] + 1)
-    if len(data) > MAX_BYTES["document"]:
-        raise AnchorError(f"--plan: expected at most {MAX_BYTES['document']} bytes in {file}, got more")
+        data = opened.read(limit + 1)
+    if len(data) > limit:
+        raise AnchorError(f"{option}: expected at most {limit} bytes in {file}, got more")
+    return data
+
+
+def key_of(file: Path) -> bytes:
+    """The bytes of a public key's file. Raises AnchorError for what is none, whatever it is to check.
+
+    Where no library for signatures is installed, the form alone is looked at: V124 says that it is missing.
+    """
+    from verifier.signature import NoCryptographyError, require_key  # noqa: PLC0415 - seldom needed
+
+    data = read_own("--key", file, _KEY_BYTES)
+    try:
+        require_key(data)
+    except NoCryptographyError:
+        if b"-----BEGIN PUBLIC KEY-----" not in data:
+            raise AnchorError(
+                f"--key: {file}: expected a public key in PEM form, got something else"
+            ) from None
+    except ValueError as fault:
+        raise AnchorError(f"--key: {file}: {fault}") from fault
     return data

@@ -5,8 +5,12 @@ Written from the DSSE specification, beside the library that signs: the two hold
 
 import base64
 import binascii
+from typing import TYPE_CHECKING
 
 from ledger.release import Envelope
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 
 class NoCryptographyError(Exception):
@@ -19,21 +23,9 @@ def good(envelope: Envelope, key: bytes) -> bool:
     Raises NoCryptographyError, and ValueError if `key` is no such public key. Key ids are not looked at: they
     are hints (DSSE 1.0).
     """
-    try:
-        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm  # noqa: PLC0415
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
-        from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
-    except ImportError as fault:
-        raise NoCryptographyError(
-            "no library cryptography here; install the extra `sign`: in the project's folder:"
-            " pip install -e '.[sign]'"
-        ) from fault
-    try:
-        public = load_pem_public_key(key)
-    except (ValueError, UnsupportedAlgorithm) as fault:
-        raise ValueError("expected a public key in PEM form, got something else") from fault
-    if not isinstance(public, Ed25519PublicKey):
-        raise ValueError("expected an Ed25519 public key, got another kind")  # noqa: TRY004 - PEM is text
+    public = require_key(key)
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - it is there, or none is public
+
     try:
         message = pre_authentication(envelope.payload_type, base64.b64decode(envelope.payload, validate=True))
     except binascii.Error:
@@ -45,6 +37,29 @@ def good(envelope: Envelope, key: bytes) -> bool:
             continue
         return True
     return False
+
+
+def require_key(key: bytes) -> "Ed25519PublicKey":
+    """The public key of a PEM. Raises NoCryptographyError, and ValueError if it is none, with the way out."""
+    try:
+        from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
+    except ImportError as fault:
+        raise NoCryptographyError(
+            "no library cryptography here; install the extra `sign`: in the project's folder:"
+            " pip install -e '.[sign]'"
+        ) from fault
+    way_out = "give the PREFIX.pub.pem that `mechanism key new --out PREFIX` wrote"
+    if b"PRIVATE KEY-----" in key:
+        raise ValueError(f"expected a public key in PEM form, got a private one; {way_out}")
+    try:
+        public = load_pem_public_key(key)
+    except (ValueError, UnsupportedAlgorithm) as fault:
+        raise ValueError(f"expected a public key in PEM form, got something else; {way_out}") from fault
+    if not isinstance(public, Ed25519PublicKey):
+        raise ValueError(f"expected an Ed25519 public key, got another kind; {way_out}")  # noqa: TRY004 - PEM is text
+    return public
 
 
 def pre_authentication(payload_type: str, payload: bytes) -> bytes:

@@ -8,6 +8,7 @@ from ledger.lock import LaunchLock, Lock, LockedCell
 from ledger.plan import Plan
 from ledger.record import RoutingFile
 from mechanism.campaign.bundle import STAGING
+from mechanism.campaign.damage import PUT_BACK
 from mechanism.campaign.injection import injected
 from mechanism.campaign.order import path_of
 from mechanism.engine.asked import LaunchRequest, Shape
@@ -144,7 +145,8 @@ class Asking:
         data = self._alignment(digest).read_bytes()
         if sha256(data) != digest:
             raise CampaignError(
-                f"{self._alignment(digest)}: expected the content its name says, got {sha256(data)}"
+                f"{self._alignment(digest)}: expected the content its name says, got {sha256(data)};"
+                f" it was damaged: {PUT_BACK}"
             )
         return data
 

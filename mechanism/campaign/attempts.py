@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ledger.bundle import Attempt, AttemptEnded, AttemptStarted, LogResumed
 from ledger.canonical import NO_DIGEST, CanonicalError, canonical, parse_canonical, sha256
+from mechanism.campaign.damage import PUT_BACK
 from mechanism.errors import CampaignError
 from mechanism.process import files
 from mechanism.values import frozen
@@ -79,7 +80,7 @@ def _line() -> TypeAdapter[Attempt]:
 
 
 def _broken(name: str, line: int, why: str) -> CampaignError:
-    return CampaignError(f"{name}:{line}: the log was changed after it was written: {why}")
+    return CampaignError(f"{name}:{line}: the log was changed after it was written: {why}; {PUT_BACK}")
 
 
 class LogWriter:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ledger.bundle import ATTEMPTS, DOCUMENTS, MANIFEST, SUMMARY, BundleFile, Counts, ManifestLine
 from ledger.canonical import canonical, sha256
 from ledger.record import BuildFile, Record
-from mechanism.campaign.damage import listed
+from mechanism.campaign.damage import PUT_BACK, listed
 from mechanism.campaign.folder_lock import LOCK, holder
 from mechanism.errors import CampaignError
 from mechanism.process import files
@@ -61,7 +61,10 @@ def require_resumable(folder: Path, documents: Mapping[str, bytes]) -> None:
     if not present and any(
         item.name not in made and not item.name.endswith(files.BESIDE) for item in folder.iterdir()
     ):
-        raise CampaignError(f"{folder}: expected a run to resume, got a folder that is none")
+        raise CampaignError(
+            f"{folder}: expected a run to resume, got a folder that is none; check --out, or leave out"
+            " --resume and name a new one"
+        )
     for name in present:
         if (there := (folder / name).read_bytes()) != documents[name]:
             raise CampaignError(_other(folder, name, there, documents))
@@ -78,8 +81,7 @@ def _other(folder: Path, name: str, there: bytes, documents: Mapping[str, bytes]
     if (frozen and lock.read_bytes() == documents["plan.lock"]) or listed(folder, name) == given:
         return (
             f"{folder / name}: expected sha256 {given}, with which the run was begun, got sha256"
-            f" {sha256(there)}: it was damaged since; put it back from a copy, or run the plan again into"
-            " another folder"
+            f" {sha256(there)}: it was damaged since; {PUT_BACK}"
         )
     return (
         f"{folder / name}: expected what the run was begun with, sha256 {sha256(there)}, got sha256"
@@ -161,7 +163,10 @@ def finalise(folder: Path, *, name: str, records: Collection[str], attempts: int
         if line.path not in (*DOCUMENTS, *records) and kind not in ("alignments", "objects")
     ]
     if unknown:
-        raise CampaignError(f"{folder}: expected only what cells recorded, got {', '.join(unknown[:10])}")
+        raise CampaignError(
+            f"{folder}: expected only what cells recorded, got {', '.join(unknown[:10])}; move it away,"
+            " then --resume"
+        )
     manifest = b"".join(canonical(line.model_dump(mode="json")) + b"\n" for line in lines)
     files.replace(folder / MANIFEST, manifest)
     digests = {line.path: line.sha256 for line in lines}

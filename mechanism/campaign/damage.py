@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from ledger.bundle import MANIFEST, SUMMARY, BundleFile, ManifestLine
 
+#: What to do about a file that is not what was recorded.
+PUT_BACK = "put it back from a copy, or run the plan again into another folder"
 WAY_OUT = (
     "--resume changes nothing in a finished bundle: put back from a copy what is damaged, or run the plan"
     " again into another folder"

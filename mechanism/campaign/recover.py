@@ -14,6 +14,7 @@ from ledger.fault import FaultsError
 from ledger.model import read_json
 from ledger.record import Containment, Record, record_path
 from mechanism.campaign.attempts import Log
+from mechanism.campaign.damage import PUT_BACK
 from mechanism.errors import CampaignError
 from mechanism.process import files
 from mechanism.values import frozen
@@ -66,7 +67,9 @@ def recover(folder: Path, log: Log, *, now_us: Callable[[], int]) -> Recovered:
         if isinstance(event, AttemptEnded) and event.outcome == "valid":
             path, record = _record(folder, started[event.attempt], expected=event.record)
             if record is None:
-                raise CampaignError(f"{folder / path}: the log says it is valid, but there is no such file")
+                raise CampaignError(
+                    f"{folder / path}: the log says it is valid, but there is no such file; {PUT_BACK}"
+                )
             valid[path] = record.treatment.alignment.sha256
             held = record.process.containment
     ends: list[AttemptEnded] = []
@@ -103,12 +106,12 @@ def _record(folder: Path, attempt: AttemptStarted, *, expected: str | None) -> t
         return path, None
     if expected is not None and sha256(data) != expected:
         raise CampaignError(
-            f"{folder / path}: expected sha256 {expected}, which the log has, got {sha256(data)}"
+            f"{folder / path}: expected sha256 {expected}, which the log has, got {sha256(data)}; {PUT_BACK}"
         )
     try:
         return path, read_json(Record, parse_canonical(data), name=path)
     except (CanonicalError, FaultsError) as fault:
-        raise CampaignError(f"{folder / path}: the record was changed: {fault}") from fault
+        raise CampaignError(f"{folder / path}: the record was changed: {fault}; {PUT_BACK}") from fault
 
 
 def _ended(attempt: AttemptStarted, reason: str, record: str | None, time_us: int) -> AttemptEnded:

@@ -67,7 +67,10 @@ def run_campaign(request: RunRequest) -> CampaignResult:
             raise
         except OSError as fault:
             where = fault.filename or folder
-            raise CampaignError(f"{where}: {fault.strerror or fault}; no cell was started") from fault
+            raise CampaignError(
+                f"{where}: {fault.strerror or fault}; no cell was started: see to it, or name another"
+                " place by --out"
+            ) from fault
         stop = stack.enter_context(interrupt.watched())
         stack.enter_context(_subreaper())
         slots.work(stop, notes)
@@ -78,7 +81,10 @@ def run_campaign(request: RunRequest) -> CampaignResult:
 def _require_system(request: RunRequest, folder: Path) -> None:
     """Refuse what would fail in every process, or in none of them understandably."""
     if sys.platform != "linux" or not Path("/proc/self/stat").exists():
-        raise CampaignError("expected Linux with /proc, where process trees can be owned, got neither")
+        raise CampaignError(
+            "expected Linux with /proc, where process trees can be owned, got neither; run it on such a"
+            " system"
+        )
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as fault:
@@ -89,7 +95,7 @@ def _require_system(request: RunRequest, folder: Path) -> None:
         raise CampaignError(f"jobs: expected 1 or more, got {request.jobs}")
     for path in (folder, request.fixture_folder.absolute(), Path(interpreter())):
         if not str(path).isprintable():  # names that are not UTF-8 read as lone surrogates
-            raise CampaignError(f"{str(path)!a}: expected a path of printable UTF-8, got another")
+            raise CampaignError(f"{str(path)!a}: expected a path of printable UTF-8, got another; rename it")
 
 
 @contextlib.contextmanager
@@ -193,7 +199,9 @@ def _routing(data: bytes) -> RoutingFile:
     try:
         return read_json(RoutingFile, parse_canonical(data), name="routing.json")
     except (CanonicalError, FaultsError) as fault:
-        raise CampaignError(f"routing.json: {fault}") from fault
+        raise CampaignError(
+            f"routing.json: {fault}; the fixture in the cache is damaged: see `mechanism fixture build PLAN`"
+        ) from fault
 
 
 def known_paths(folder: Path, fixture_folder: Path) -> Symbols:

@@ -28,6 +28,7 @@ from ledger.model import read_json
 from ledger.record import record_path
 from mechanism.campaign import bundle, folder_lock
 from mechanism.campaign.attempts import read_log
+from mechanism.campaign.damage import PUT_BACK
 from mechanism.campaign.order import name_of, path_of
 from mechanism.campaign.recover import UnvouchedError, recover
 from mechanism.errors import CampaignError
@@ -183,9 +184,11 @@ def _lock(folder: Path) -> Lock:
         return read_json(Lock, parse_canonical((folder / "plan.lock").read_bytes()), name="plan.lock")
     except (FileNotFoundError, NotADirectoryError) as fault:
         got = "a folder without plan.lock" if folder.is_dir() else "no folder"
-        raise CampaignError(f"{folder}: expected the folder of a campaign, got {got}") from fault
+        raise CampaignError(
+            f"{folder}: expected the folder of a campaign, got {got}; check the path"
+        ) from fault
     except (CanonicalError, FaultsError) as fault:
-        raise CampaignError(f"{folder / 'plan.lock'}: {fault}") from fault
+        raise CampaignError(f"{folder / 'plan.lock'}: {fault}; it was damaged: {PUT_BACK}") from fault
 
 
 def _bytes(path: Path) -> bytes:

@@ -34,7 +34,9 @@ def read_inputs(path: Path, layer: ImportedLayer) -> Inputs:
         try:
             hidden = np.load(path, allow_pickle=False)
         except (OSError, ValueError) as fault:
-            raise InputsError(f"{path}: expected a .npy array: {fault}") from fault
+            raise InputsError(
+                f"{path}: expected a .npy array, as numpy.save writes it, got: {fault}"
+            ) from fault
         return inputs_of(hidden, layer, where=str(path))
     if path.suffix == ".safetensors":
         return _from_safetensors(path, layer)
@@ -48,7 +50,9 @@ def inputs_of(hidden: Array, layer: ImportedLayer, *, where: str) -> Inputs:
     checked = _hidden(hidden, layer.settings, where=where)
     if layer.gate is None:
         raise InputsError(
-            f"{where}: expected topk_ids and topk_weights beside hidden, since the layer has no router weight"
+            f"{where}: expected topk_ids and topk_weights beside hidden, since the layer has no router"
+            " weight;"
+            " give all three in one .safetensors file"
         )
     ids, weights = route(checked, _gate(layer.gate, layer.settings), layer.settings)
     return Inputs(hidden=checked, topk_ids=ids, topk_weights=weights)
@@ -81,7 +85,10 @@ def _from_safetensors(path: Path, layer: ImportedLayer) -> Inputs:
     except (ShardError, OSError) as fault:
         raise InputsError(str(fault)) from fault
     if unknown := sorted(stored.keys() - {"hidden", *_GIVEN}):
-        raise InputsError(f"{path}: expected hidden, topk_ids and topk_weights, got {', '.join(unknown)} too")
+        raise InputsError(
+            f"{path}: expected hidden, topk_ids and topk_weights, got {', '.join(unknown)} too; leave"
+            " them out"
+        )
     if "hidden" not in stored:
         raise InputsError(f"{path}: expected a tensor named hidden, found none")
     given = sorted(stored.keys() & _GIVEN.keys())

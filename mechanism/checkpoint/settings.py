@@ -179,9 +179,11 @@ def _json(path: Path) -> Mapping[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except OSError as fault:
-        raise SettingsError(f"{path}: cannot be read: {fault.strerror}") from fault
+        raise SettingsError(
+            f"{path}: cannot be read: {fault.strerror}; --checkpoint must name a checkpoint's folder"
+        ) from fault
     except ValueError as fault:
-        raise SettingsError(f"{path}: expected JSON: {fault}") from fault
+        raise SettingsError(f"{path}: expected JSON, got: {fault}; download it again") from fault
     if not isinstance(value, dict):
         raise SettingsError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value

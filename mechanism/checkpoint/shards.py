@@ -62,7 +62,9 @@ class Stored:
             with self.file.open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         except OSError as fault:
-            raise ShardError(f"{self.file}: cannot be read: {fault.strerror}") from fault
+            raise ShardError(
+                f"{self.file}: cannot be read: {fault.strerror}; see to it, or download it again"
+            ) from fault
         array: Array = np.frombuffer(mapped, dtype=code, count=count, offset=self.begin)
         return array.reshape(self.shape)
 
@@ -126,10 +128,10 @@ def _index(path: Path) -> Mapping[str, str]:
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError) as fault:
-        raise ShardError(f"{path}: cannot be read as JSON: {fault}") from fault
+        raise ShardError(f"{path}: cannot be read as JSON: {fault}; download it again") from fault
     placed = value.get("weight_map") if isinstance(value, dict) else None
     if not isinstance(placed, dict) or not placed:
-        raise ShardError(f"{path}: expected weight_map with tensor names, found none")
+        raise ShardError(f"{path}: expected weight_map with tensor names, found none; download it again")
     for tensor, name in placed.items():
         if not isinstance(name, str) or Path(name).name != name:
             raise ShardError(f"{path}: tensor {tensor}: expected a file beside the index, got {name!r:.80}")
@@ -157,7 +159,9 @@ def _header(path: Path) -> tuple[Stored, ...]:
             _stored(path, name, fields, start=_LENGTH_BYTES + length) for name, fields in table.items()
         )
     except (ValueError, TypeError, KeyError, AttributeError) as fault:
-        raise ShardError(f"{path}: the safetensors header cannot be read: {fault}") from fault
+        raise ShardError(
+            f"{path}: the safetensors header cannot be read: {fault}; download it again"
+        ) from fault
     end = max((item.end for item in stored), default=_LENGTH_BYTES + length)
     if end > size:
         raise ShardError(f"{path}: expected {end} bytes, got {size}; it is truncated: download it again")

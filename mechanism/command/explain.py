@@ -126,7 +126,7 @@ def _device(options: ExplainOptions) -> Device:
                 f" {lacking} missing"
             )
         if not re.fullmatch(r"sm_[0-9]{2,3}", options.arch):
-            raise ExplainError(f"--arch: expected sm_NN, got {options.arch}")
+            raise ExplainError(f"--arch: expected sm_NN, such as sm_86, got {options.arch}")
         return Device(
             name=f"custom-{options.sms}sm", arch=options.arch, sms=options.sms, shared_memory=options.smem
         )
@@ -218,10 +218,12 @@ def _json(path: Path) -> Mapping[str, Any]:
         value = json.loads(path.read_bytes())
     except OSError as fault:
         raise ExplainError(
-            f"{path}: cannot be read: {fault.strerror}; expected a Hugging Face config.json"
+            f"{path}: cannot be read: {fault.strerror}; check the path: expected a Hugging Face config.json"
         ) from fault
     except (ValueError, RecursionError) as fault:
-        raise ExplainError(f"{path}: expected JSON, got {fault}") from fault
+        raise ExplainError(f"{path}: expected JSON, got {fault}; give the config.json of a model") from fault
     if not isinstance(value, Mapping):
-        raise ExplainError(f"{path}: expected a JSON object, got {type(value).__name__}")
+        raise ExplainError(
+            f"{path}: expected a JSON object, got {type(value).__name__}; give the config.json of a model"
+        )
     return value

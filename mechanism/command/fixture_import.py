@@ -32,7 +32,9 @@ class ImportOptions:
 def import_fixture(options: ImportOptions) -> int:
     """Steps: 1 layer, 2 values, 3 inputs, 4 store; then say what a plan writes. Raises CheckpointError."""
     if (options.hidden is None) == (options.prompt is None):
-        raise InputsError("expected one of --hidden FILE and --prompt-file FILE, got both or none")
+        raise InputsError(
+            "expected one of --hidden FILE and --prompt-file FILE, got both or none; give one of them"
+        )
     layer = import_layer(options.checkpoint, options.layer)
     if options.expect_values is not None:
         require_values(layer.weights, options.expect_values)
@@ -57,13 +59,15 @@ def _inputs(options: ImportOptions, layer: ImportedLayer) -> tuple[Inputs, dict[
     try:
         data = path.read_bytes()
     except OSError as fault:
-        raise InputsError(f"{path}: cannot be read: {fault.strerror}") from fault
+        raise InputsError(f"{path}: cannot be read: {fault.strerror}; check the path") from fault
     if options.hidden is not None:
         return read_inputs(path, layer), {"kind": "hidden", "sha256": sha256(data)}
     try:
         prompt = data.decode()
     except UnicodeDecodeError as fault:
-        raise InputsError(f"{path}: expected UTF-8 text, got other bytes at {fault.start}") from fault
+        raise InputsError(
+            f"{path}: expected UTF-8 text, got other bytes at {fault.start}; save the file as UTF-8"
+        ) from fault
     hidden = hidden_from_prompt(options.checkpoint, options.layer, prompt)
     told = {} if options.private else {"text": prompt}
     return inputs_of(hidden, layer, where=str(path)), {"kind": "prompt", "sha256": sha256(data), **told}

@@ -56,5 +56,8 @@ def _next(device: Device, plan: Path, ledger: Path) -> str:
 def known(name: str) -> Device:
     """A device by name. Raises PlanError naming those that are known."""
     if name not in DEVICES:
-        raise PlanError(f"--gpu: expected one of {', '.join(DEVICES)}, got {name}")
+        raise PlanError(
+            f"--gpu: expected one of {', '.join(DEVICES)}, got {name}; for another one,"
+            " `mechanism explain --sms N --smem BYTES --arch sm_NN --write-plan FILE` makes a simulated plan"
+        )
     return DEVICES[name]

@@ -52,7 +52,7 @@ def gpu_check(options: CheckOptions) -> int:
 def run_checks(options: CheckOptions, operators: Any, gpu: Gpu) -> int:
     """Every check on a device; one that fails is a result, and the next one runs. 0 if all hold."""
     if options.out.exists():
-        raise CampaignError(f"--out: expected a folder that does not exist, got {options.out}")
+        raise CampaignError(f"--out: expected a folder that does not exist, got {options.out}; name another")
     options.out.mkdir(parents=True)
     device = named_device(gpu)
     plan = options.out / "plan.yaml"

@@ -42,11 +42,14 @@ def _trace(options: TraceOptions) -> Trace:
     bundle = options.bundle
     if folder:
         if options.bundle or options.plan:
-            raise TraceError(f"{options.cell}: expected a cell without a folder beside --bundle or --plan")
+            raise TraceError(
+                f"{options.cell}: expected a cell without a folder beside --bundle or --plan; leave out"
+                " one of the two"
+            )
         bundle = Path(folder.removesuffix("/records"))
     asked = Asked(cell=cell, surface=options.surface, row=options.row, column=options.column)
     if bundle is not None and options.plan is not None:
-        raise TraceError("expected --bundle or --plan, got both; a bundle holds its plan")
+        raise TraceError("expected --bundle or --plan, got both; a bundle holds its plan: leave out --plan")
     if bundle is None:
         return trace_plan(options.plan or DEFAULT_PLAN, asked, cache_root())
     if not bundle.is_dir():

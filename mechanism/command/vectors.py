@@ -30,7 +30,9 @@ def check_vectors(folders: tuple[Path, ...], *, arithmetic: str) -> int:
     for folder in folders:
         files = list(vector_files(folder))
         if not files:
-            raise MechanismError(f"{folder}: expected vector files in it or below, found none")
+            raise MechanismError(
+                f"{folder}: expected vector files in it or below, found none; check the path"
+            )
         for path in files:
             total += 1
             try:

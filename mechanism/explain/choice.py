@@ -62,7 +62,10 @@ def choose(answer: Answer) -> Choice:
     pair = min(pairs, key=lambda p: (p.w13 != ("direct", "split"), p.blocks[1] - p.blocks[0], p.blocks))
     grid = single_slice_grid(layer.gemms[0], answer.question.kernel)
     if grid is None:
-        raise ExplainError("--write-plan: expected a grid at which every W13 tile has one slice, found none")
+        raise ExplainError(
+            "--write-plan: expected a grid at which every W13 tile has one slice, found none; try other"
+            " --tokens, or --launch"
+        )
     boundary, orders = _orders(layer, pair)
     size = layer.block_size_m
     start = (pair.blocks[0] - pair.expert.blocks[0]) * size

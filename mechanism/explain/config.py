@@ -86,7 +86,9 @@ def read_quantisation(given: Mapping[str, Any], *, where: str) -> Quantisation:
     """
     where = f"{where}: quantization_config"
     if not isinstance(given, Mapping):
-        raise ExplainError(f"{where}: expected an object with quant_method, got {given!r}")
+        raise ExplainError(
+            f"{where}: expected an object with quant_method, got {given!r}; correct it, or give --group-size"
+        )
     method = str(
         given.get("quant_method") or ("awq" if "w_bit" in given or "zero_point" in given else "unknown")
     )

@@ -47,10 +47,12 @@ def _array(path: Path) -> npt.NDArray[Any]:
             tensors = load_file(path)
             names, found = sorted(tensors), tensors.get("topk_ids")
     except OSError as fault:
-        raise ExplainError(f"{path}: cannot be read: {fault.strerror or fault}") from fault
+        raise ExplainError(f"{path}: cannot be read: {fault.strerror or fault}; check the path") from fault
     except Exception as fault:  # both libraries raise their own kinds for a file that is not theirs
         raise ExplainError(f"{path}: expected a {path.suffix} file, got something else: {fault}") from fault
     if found is None:
-        raise ExplainError(f"{path}: expected a tensor topk_ids, got {', '.join(names) or 'none'}")
+        raise ExplainError(
+            f"{path}: expected a tensor topk_ids, got {', '.join(names) or 'none'}; save it by that name"
+        )
     array: npt.NDArray[Any] = found
     return array

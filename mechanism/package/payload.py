@@ -1,6 +1,7 @@
 """The bundle's part of a release: a verified copy, or one without its raw captures and a manifest redone."""
 
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,6 +16,7 @@ from ledger.strict_yaml import load
 from mechanism.errors import MechanismError
 
 _CHUNK = 2**20
+_WRONG = "; `verifier check` says what is wrong"
 _NO_FOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -40,14 +42,19 @@ def copy_bundle(bundle: Path, target: Path, *, raw: bool) -> Payload:
 
     `raw`: whether the captures go with it. Without them bundle.json says so, and the manifest is redone.
     """
+    if not bundle.is_dir():
+        raise PackageError(f"{bundle}: expected the folder of a bundle, got none; check the path")
     if not (bundle / SUMMARY).is_file():
         raise PackageError(
-            f"{bundle}: expected a finished bundle with a {SUMMARY}, found none; finish it with --resume"
+            f"{bundle}: expected a finished bundle with a {SUMMARY}, found none; finish it with"
+            f" `mechanism run PLAN --out {shlex.quote(str(bundle))} --resume`"
         )
     summary = read_json(BundleFile, _parsed(bundle / SUMMARY), name=SUMMARY)
     manifest = (bundle / MANIFEST).read_bytes()
     if (got := digest_of(manifest)) != summary.files:
-        raise PackageError(f"{MANIFEST}: expected sha256 {summary.files}, which {SUMMARY} has, got {got}")
+        raise PackageError(
+            f"{MANIFEST}: expected sha256 {summary.files}, which {SUMMARY} has, got {got}{_WRONG}"
+        )
     lines = tuple(_lines(manifest))
     _require_private_kept(bundle, raw=raw and summary.raw == "included")
     kept = tuple(line for line in lines if raw or not line.path.startswith("objects/"))
@@ -65,7 +72,7 @@ def _parsed(path: Path) -> object:
     try:
         return parse_canonical(path.read_bytes())
     except CanonicalError as fault:
-        raise PackageError(f"{path.name}: {fault}") from fault
+        raise PackageError(f"{path.name}: {fault}{_WRONG}") from fault
 
 
 def _lines(manifest: bytes) -> Iterator[ManifestLine]:
@@ -74,7 +81,7 @@ def _lines(manifest: bytes) -> Iterator[ManifestLine]:
         try:
             yield read_json(ManifestLine, parse_canonical(line), name=name)
         except CanonicalError as fault:
-            raise PackageError(f"{name}: {fault}") from fault
+            raise PackageError(f"{name}: {fault}{_WRONG}") from fault
 
 
 def _require_private_kept(bundle: Path, *, raw: bool) -> None:
@@ -99,8 +106,8 @@ def _copy(bundle: Path, target: Path, line: ManifestLine) -> None:
             copy.write(chunk)
     if state.hexdigest() != line.sha256:
         raise PackageError(
-            f"{line.path}: expected sha256 {line.sha256}, which {MANIFEST} has, got {state.hexdigest()};"
-            " `verifier check` says what else is wrong"
+            f"{line.path}: expected sha256 {line.sha256}, which {MANIFEST} has, got"
+            f" {state.hexdigest()}{_WRONG}"
         )
 
 

@@ -1,5 +1,6 @@
 """Reading a plan and the ledger it names from disk; every fault comes back with its line."""
 
+import stat
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +11,7 @@ from ledger.fault import Fault, FaultsError
 from ledger.fault import Path as KeyPath
 from ledger.model import read_yaml
 from ledger.plan import Plan
-from ledger.strict_yaml import Document, load
+from ledger.strict_yaml import MAX_BYTES, Document, load
 from mechanism.errors import PlanError
 from mechanism.values import frozen
 
@@ -88,7 +89,12 @@ def lock_path(plan: Path) -> Path:
 
 
 def _read(path: Path, *, what: str) -> bytes:
+    """A file's bytes, up to one more than a document may have; what could be read without end is refused."""
     try:
-        return path.read_bytes()
+        kind = path.stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a folder says of itself that it is one
+            raise PlanError(f"{what} {path}: expected a file, got a FIFO or a device; copy it to a file")
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
     except OSError as fault:
         raise PlanError(f"{what} {path}: cannot be read: {fault.strerror}; check the path") from fault

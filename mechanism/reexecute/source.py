@@ -63,11 +63,16 @@ def read_bundle(folder: Path) -> Source:
     used is data.
     """
     if not folder.is_dir():
-        raise BundleError(f"{folder}: expected the folder of a bundle, got none; unpack a release first")
-    data = {
-        name: read_file(folder, name, MAX_DOCUMENT)
-        for name in ("plan.yaml", "plan.lock", "routing.json", "build.json")
-    }
+        raise BundleError(
+            f"{folder}: expected the folder of a bundle, got none; check the path, and unpack a release first"
+        )
+    try:
+        data = {
+            name: read_file(folder, name, MAX_DOCUMENT)
+            for name in ("plan.yaml", "plan.lock", "routing.json", "build.json")
+        }
+    except BundleError as fault:
+        raise BundleError(f"{folder}: {fault}; `verifier check` says what else is missing") from fault
     document = strict_yaml.load(data["plan.yaml"], name="plan.yaml")
     plan = LoadedPlan(
         name="plan.yaml",

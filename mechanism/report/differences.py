@@ -116,5 +116,8 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     try:
         loaded: dict[str, np.ndarray] = load_file(path)
     except Exception as fault:  # safetensors raises its own kinds
-        raise ReportError(f"objects/{path.name}: expected captured tensors, got: {fault}") from fault
+        raise ReportError(
+            f"objects/{path.name}: expected captured tensors, got: {fault}; `verifier check --level raw`"
+            " says what is wrong"
+        ) from fault
     return loaded

@@ -82,7 +82,10 @@ def read_source(folder: Path) -> Source:
     """
     if not (folder / "plan.yaml").is_file():
         found = "a folder without plan.yaml" if folder.is_dir() else "none"
-        raise ReportError(f"{folder}: expected the folder of a bundle, got {found}; unpack a release first")
+        raise ReportError(
+            f"{folder}: expected the folder of a bundle, got {found}; check the path, and unpack a"
+            " release first"
+        )
     if not (folder / "bundle.json").is_file():
         raise ReportError(
             f"{folder}: expected a finished bundle, found no bundle.json; go on with it by `mechanism"
@@ -92,7 +95,9 @@ def read_source(folder: Path) -> Source:
         summary = document(BundleFile, folder, "bundle.json")
         loaded = load_plan(folder / "plan.yaml")
     except (FaultsError, MechanismError) as fault:
-        raise ReportError(f"{folder}: no page can be made of it: {fault}") from fault
+        raise ReportError(
+            f"{folder}: no page can be made of it: {fault}; `verifier check` says what is wrong"
+        ) from fault
     records, lacking = {}, []
     for phase, cell in loaded.plan.cells():
         for history in cell.histories:
@@ -124,10 +129,13 @@ def read_events(source: Source) -> tuple[Event, ...]:
         try:
             value = parse_canonical(line)
         except CanonicalError as fault:
-            raise ReportError(f"{where}: {fault}") from fault
+            raise ReportError(f"{where}: {fault}; `verifier check` says what is wrong") from fault
         kind = _EVENTS.get(str(value.get("event"))) if isinstance(value, dict) else None
         if kind is None:
-            raise ReportError(f"{where}: expected a started, ended or resumed event, got another")
+            raise ReportError(
+                f"{where}: expected a started, ended or resumed event, got another; `verifier check` says"
+                " what is wrong"
+            )
         events.append(read_json(kind, value, name=where))  # type: ignore[arg-type]
     return tuple(events)
 

@@ -129,4 +129,7 @@ def _captured(folder: Path, record: Record, asked: Asked) -> Value | None:
                 return None
             return value16(np.asarray(array[asked.row : asked.row + 1])[:, asked.column])
     except Exception as fault:  # safetensors raises its own kinds
-        raise TraceError(f"{path}: expected a capture with {asked.surface}, got: {fault}") from fault
+        raise TraceError(
+            f"{path}: expected a capture with {asked.surface}, got: {fault}; `verifier check --level raw`"
+            " says what is wrong"
+        ) from fault

@@ -133,6 +133,7 @@ def test_changed_log_is_refused(tmp_path: Path, number: int, old: bytes, new: by
     with pytest.raises(CampaignError) as refusal:
         read_log(b"".join(lines), name="log")
     assert str(refusal.value).startswith(why)
+    assert str(refusal.value).endswith("; put it back from a copy, or run the plan again into another folder")
 
 
 def test_line_taken_out_is_noticed(tmp_path: Path) -> None:

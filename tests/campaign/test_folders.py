@@ -45,7 +45,10 @@ def test_nothing_to_resume(campaign: Prepare, tmp_path: Path) -> None:
     )
     out.mkdir()
     (out / "letters").write_text("mine")
-    message = f"{out}: expected a run to resume, got a folder that is none"
+    message = (
+        f"{out}: expected a run to resume, got a folder that is none; check --out, or leave out --resume and name a"
+        " new one"
+    )
     assert refusal(folder, out, resume=True) == message
     assert [path.name for path in out.iterdir()] == ["letters"]
 
@@ -195,7 +198,9 @@ def test_child_without_room(campaign: Prepare, tmp_path: Path) -> None:
 def test_folder_that_cannot_be_made(campaign: Prepare, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    assert refusal(campaign(phases=NATIVE), file / "out") == f"{file}: Not a directory; no cell was started"
+    assert refusal(campaign(phases=NATIVE), file / "out") == (
+        f"{file}: Not a directory; no cell was started: see to it, or name another place by --out"
+    )
 
 
 def test_read_only_folder(campaign: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +211,9 @@ def test_read_only_folder(campaign: Prepare, tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(files, "write_once", refuse)
     folder, out = campaign(phases=NATIVE), tmp_path / "out"
-    assert refusal(folder, out) == f"{out}/plan.yaml: Read-only file system; no cell was started"
+    assert refusal(folder, out) == (
+        f"{out}/plan.yaml: Read-only file system; no cell was started: see to it, or name another place by --out"
+    )
     monkeypatch.undo()
     assert run(folder, out, resume=True).complete
 
@@ -214,7 +221,7 @@ def test_read_only_folder(campaign: Prepare, tmp_path: Path, monkeypatch: pytest
 def test_path_that_is_not_utf8(campaign: Prepare, tmp_path: Path) -> None:
     out = tmp_path / "out\udcff"
     assert refusal(campaign(phases=NATIVE), out).endswith(
-        "\\udcff': expected a path of printable UTF-8, got another"
+        "\\udcff': expected a path of printable UTF-8, got another; rename it"
     )
 
 

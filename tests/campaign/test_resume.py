@@ -283,6 +283,7 @@ def test_damaged_record_of_a_valid_process_is_refused(
         run(folder, out, resume=True)
     assert message in str(refusal.value)
     assert str(refusal.value).startswith(str(record))
+    assert str(refusal.value).endswith("; put it back from a copy, or run the plan again into another folder")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

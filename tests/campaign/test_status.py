@@ -230,7 +230,9 @@ def test_status_says_that_resume_will_refuse(campaign: Prepare, tmp_path: Path) 
 def test_folder_without_a_campaign(tmp_path: Path) -> None:
     with pytest.raises(CampaignError) as refusal:
         read_standing(tmp_path / "none")
-    assert str(refusal.value) == (f"{tmp_path / 'none'}: expected the folder of a campaign, got no folder")
+    assert str(refusal.value) == (
+        f"{tmp_path / 'none'}: expected the folder of a campaign, got no folder; check the path"
+    )
     with pytest.raises(CampaignError, match=r"got a folder without plan\.lock"):
         read_standing(tmp_path)
 

@@ -153,7 +153,10 @@ def test_one_kind_of_input_is_needed(checkpoint: Path, states: Path) -> None:
         states,
     )
     assert (none.exit_code, both.exit_code) == (4, 4)
-    assert "expected one of --hidden FILE and --prompt-file FILE, got both or none" in none.output
+    assert (
+        "expected one of --hidden FILE and --prompt-file FILE, got both or none; give one of them"
+        in none.output
+    )
 
 
 def test_an_imported_layer_takes_the_place_of_a_recipe_in_a_plan(tmp_path: Path, cache: Path) -> None:

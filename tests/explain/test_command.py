@@ -263,15 +263,21 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     for args, says in (
         (
             ["--config", str(missing)],
-            f"{missing}: cannot be read: No such file or directory; expected a Hugging Face config.json",
+            f"{missing}: cannot be read: No such file or directory; check the path: expected a Hugging Face config.json",
         ),
-        (["--config", str(text)], f"{text}: expected a JSON object, got list"),
+        (
+            ["--config", str(text)],
+            f"{text}: expected a JSON object, got list; give the config.json of a model",
+        ),
         (
             ["--config", str(deep)],
             f"{deep}: expected JSON, got maximum recursion depth exceeded while decoding a JSON array from a unicode"
-            " string",
+            " string; give the config.json of a model",
         ),
-        ([*QWEN[:2], "--routes", str(other)], f"{other}: expected a tensor topk_ids, got ids"),
+        (
+            [*QWEN[:2], "--routes", str(other)],
+            f"{other}: expected a tensor topk_ids, got ids; save it by that name",
+        ),
     ):
         done = run(*args, "--gpu", "a100")
         assert (done.exit_code, done.stderr) == (4, f"mechanism: refused: {says}\n")

@@ -101,7 +101,7 @@ def test_every_fault_is_reported_in_file_order() -> None:
             b"a: " + b"[" * 40 + b"]" * 40,
             "plan.yaml:1: a" + "[0]" * 32 + ": expected at most 32 nested levels, got more",
         ),
-        (b"# " + b"x" * 5_000_000, "plan.yaml:1: expected at most 4194304 bytes, got 5000002"),
+        (b"# " + b"x" * 5_000_000, "plan.yaml:1: expected at most 4194304 bytes, got more"),
     ],
     ids=lambda value: repr(value)[:24],
 )

@@ -415,8 +415,15 @@ def test_what_no_release_can_be_made_of(bundle: Path, keys: tuple[Path, Path], t
         PackageError, match=r"^--out: expected a name that ends in \.zip or \.tar\.gz, got r\.rar$"
     ):
         made(bundle, tmp_path / "r.rar")
-    with pytest.raises(PackageError, match=r"expected a finished bundle with a bundle\.json, found none"):
+    with pytest.raises(
+        PackageError,
+        match=r"expected a finished bundle with a bundle\.json, found none; finish it with `mechanism run PLAN --out ",
+    ):
         made(tmp_path, tmp_path / "r.zip")
+    nothing = tmp_path / "nothing"
+    with pytest.raises(PackageError) as none:
+        made(nothing, tmp_path / "r.zip")
+    assert str(none.value) == f"{nothing}: expected the folder of a bundle, got none; check the path"
     with pytest.raises(PackageError, match="expected an unencrypted private key in PEM form, got something"):
         read_private(keys[1])
     broken = tmp_path / "broken"

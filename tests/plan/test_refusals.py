@@ -1,5 +1,6 @@
 """Every plan that cannot be run is refused before anything starts, with its line and the way out."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -537,6 +538,21 @@ def test_a_plan_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as caught:
         load_plan(tmp_path / "none.yaml")
     assert str(caught.value).endswith("none.yaml: cannot be read: No such file or directory; check the path")
+
+
+def test_a_plan_that_could_be_read_without_end(tmp_path: Path) -> None:
+    """A FIFO would never answer, a device never stop."""
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        with pytest.raises(PlanError) as caught:
+            load_plan(path)
+        assert str(caught.value) == (
+            f"plan {path}: expected a file, got a FIFO or a device; copy it to a file"
+        )
+    (tmp_path / "large.yaml").write_bytes(b"#" * (4 * 2**20 + 9))
+    with pytest.raises(FaultsError) as large:
+        load_plan(tmp_path / "large.yaml")
+    assert str(large.value) == "large.yaml:1: expected at most 4194304 bytes, got more"
 
 
 def test_every_fault_is_told_at_once(tmp_path: Path) -> None:

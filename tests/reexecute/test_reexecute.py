@@ -304,7 +304,7 @@ def test_what_is_no_bundle_is_refused_with_4(cache: Path, tmp_path: Path) -> Non
     done = _command(tmp_path / "none", cache)
     assert done.returncode == 4
     assert done.stderr == (
-        f"mechanism: refused: {tmp_path / 'none'}: expected the folder of a bundle, got none; unpack a release first\n"
+        f"mechanism: refused: {tmp_path / 'none'}: expected the folder of a bundle, got none; check the path, and unpack a release first\n"
     )
 
 

@@ -166,7 +166,7 @@ def test_captures_left_out(copied: Copied, tmp_path: Path) -> None:
             "attempts.jsonl",
             b'{"event":"other"}\n',
             "processes",
-            "attempts.jsonl, line 1: expected a started, ended or resumed event, got another",
+            "attempts.jsonl, line 1: expected a started, ended or resumed event, got another; `verifier check` says what is wrong",
         ),
         ("build.json", b"{}", "build", "build.json:1: "),
         (
@@ -217,12 +217,12 @@ def test_what_is_no_bundle_is_refused(bundle: Path, tmp_path: Path, copied: Copi
     done = make(tmp_path / "none", tmp_path / "page")
     assert (done.exit_code, done.stderr) == (
         4,
-        f"mechanism: refused: {tmp_path / 'none'}: expected the folder of a bundle, got none; unpack a release first\n",
+        f"mechanism: refused: {tmp_path / 'none'}: expected the folder of a bundle, got none; check the path, and unpack a release first\n",
     )
     (tmp_path / "empty").mkdir()
     assert make(tmp_path / "empty", tmp_path / "page").stderr == (
         f"mechanism: refused: {tmp_path / 'empty'}: expected the folder of a bundle, got a folder without plan.yaml;"
-        " unpack a release first\n"
+        " check the path, and unpack a release first\n"
     )
     folder = copied()
     kept = (folder / "bundle.json").read_bytes()

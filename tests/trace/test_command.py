@@ -87,7 +87,7 @@ def test_json() -> None:
         (["native.H0.6", *ELEMENT], "native.H0.6: expected a replicate of 1 to 5, got 6"),
         (
             ["native", "--bundle", "b", *ELEMENT],
-            "expected --bundle or --plan, got both; a bundle holds its plan",
+            "expected --bundle or --plan, got both; a bundle holds its plan: leave out --plan",
         ),
         (
             ["nowhere/native", "--row", "0", "--column", "0"],
@@ -95,7 +95,7 @@ def test_json() -> None:
         ),
         (
             ["nowhere/native", *ELEMENT],
-            "nowhere/native: expected a cell without a folder beside --bundle or --plan",
+            "nowhere/native: expected a cell without a folder beside --bundle or --plan; leave out one of the two",
         ),
     ],
 )

@@ -195,6 +195,9 @@ def test_exit_codes(good_files: Files, tmp_path: Path, good: Parts) -> None:
         ),
         (("judge", "x"), "No such command 'judge'"),
         (("mutate", "/no/such"), "Directory '/no/such' does not exist"),
+        (("check", ""), "Invalid value for 'BUNDLE': expected a folder or a file, got an empty text"),
+        (("mutate", ""), "Invalid value for 'BUNDLE': expected a folder or a file, got an empty text"),
+        (("diff", __file__, ""), "Invalid value for 'OTHER': expected a folder or a file, got an empty text"),
     ],
 )
 def test_usage_is_4(
@@ -210,6 +213,38 @@ def test_usage_is_4(
     assert left.value.code == 4
     said = capsys.readouterr()
     assert message in said.err + said.out
+
+
+def test_what_is_no_bundle_is_named(good_folder: Path, tmp_path: Path) -> None:
+    """Which of the two to compare; and where to learn what is wrong."""
+    fault = CliRunner().invoke(cli, ["diff", str(good_folder), str(tmp_path)], standalone_mode=False)
+    assert (fault.return_value, fault.stderr) == (
+        3,
+        f"expected two bundles, got an empty folder at {tmp_path}; check the path\n",
+    )
+    fault = CliRunner().invoke(cli, ["mutate", str(tmp_path)], standalone_mode=False)
+    assert (fault.return_value, fault.stderr) == (
+        3,
+        "expected a bundle that the mutations can be made from, got: there is no readable ledger.yaml; `verifier"
+        " check` says what is wrong\n",
+    )
+    fault = CliRunner().invoke(cli, ["mutate", str(tmp_path), "--sweep"], standalone_mode=False)
+    assert (fault.return_value, fault.stderr) == (
+        3,
+        "expected a bundle without findings, got V201 bundle.json; `verifier check` says what is wrong\n",
+    )
+
+
+def test_a_place_that_cannot_be_written_is_named(
+    good_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["verifier", "mutate", str(good_folder), "--out", "/proc/no/such"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert (left.value.code, capsys.readouterr().err) == (
+        4,
+        "cannot go on: /proc/no: No such file or directory\n",
+    )
 
 
 def test_help_and_version() -> None:

@@ -97,8 +97,18 @@ def test_a_key_that_is_none_is_the_callers_mistake(
 ) -> None:
     signed = tmp_path / "signed.zip"
     write_release(good_folder, signed, key=keys[0], raw=False, published="2026-01-31")
-    result = quick(signed, "--key", __file__)
-    assert str(result.exception) == "--key: expected a public key in PEM form, got something else"
+    way_out = "give the PREFIX.pub.pem that `mechanism key new --out PREFIX` wrote"
+    for file, got in ((Path(__file__), "something else"), (keys[0], "a private one")):
+        for bundle in (signed, good_folder):  # signed or not: what is no key cannot have signed anything
+            result = quick(bundle, "--key", file)
+            assert str(result.exception) == (
+                f"--key: {file}: expected a public key in PEM form, got {got}; {way_out}"
+            )
+    os.mkfifo(tmp_path / "fifo")
+    result = quick(signed, "--key", tmp_path / "fifo")
+    assert str(result.exception) == (
+        f"--key: expected a file, got a FIFO or a device at {tmp_path / 'fifo'}; copy it to a file"
+    )
 
 
 def shifted(data: bytes, by: int) -> bytes:

@@ -120,7 +120,12 @@ def test_a_file_that_cannot_name_a_plan(tmp_path: Path, name: str, said: str) ->
 
 def test_a_device_that_is_not_known(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["gpu", "plan", "--gpu", "tpu", "--out", str(tmp_path / "x.yaml")])
-    assert (done.exit_code, "--gpu: expected one of a100" in done.output) == (4, True)
+    known = ", ".join(DEVICES)
+    assert (done.exit_code, done.output) == (
+        4,
+        f"mechanism: refused: --gpu: expected one of {known}, got tpu; for another one, `mechanism explain --sms N"
+        " --smem BYTES --arch sm_NN --write-plan FILE` makes a simulated plan\n",
+    )
 
 
 def test_histories_that_do_not_differ_make_no_plan() -> None:
