@@ -114,5 +114,6 @@ def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     done = check(tmp_path)
     assert done.exit_code == 4
     assert (
-        done.output == f"mechanism: refused: {tmp_path}: expected vector files in it or below, found none; check the path\n"
+        done.output
+        == f"mechanism: refused: {tmp_path}: expected vector files in it or below, found none; check the path\n"
     )
