@@ -153,11 +153,17 @@ def mutate_command(bundle: Path, out: Path | None, sample: int, *, sweep: bool) 
     from verifier.write import write_mutations  # noqa: PLC0415
 
     target = out if out is not None else Path(f"mutated-{bundle.resolve().name}")
+    evidence = FolderEvidence(bundle)
     try:
-        for name, folder, words in write_mutations(FolderEvidence(bundle), target):
+        for name, folder, words in write_mutations(evidence, target):
             click.echo(f"{name}: {folder}: {words}")
     except FileExistsError as fault:
         raise click.UsageError(f"{fault.filename} exists; give a folder that does not, with --out") from fault
+    except BrokenPipeError:  # whoever reads is gone; what was written stays
+        raise
+    except OSError as fault:
+        click.echo(f"--out: {target} cannot be written: {fault.strerror}; name another place", err=True)
+        return _USAGE
     except MutationError as fault:
         click.echo(
             f"expected a bundle that the mutations can be made from, got: {fault}; `verifier check` says"

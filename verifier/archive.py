@@ -48,6 +48,16 @@ class ArchiveError(Exception):
         self.fault = Fault(expected=expected, got=got)
 
 
+class NoRoomError(OSError):
+    """There is no room here to unpack an archive: nothing is wrong with it."""
+
+
+def no_room(fault: OSError) -> NoRoomError:
+    """That fault of a temporary file, with its folder and the way out."""
+    words = f"{fault.strerror} for what an archive holds; name a folder with room in TMPDIR"
+    return NoRoomError(fault.errno, words, tempfile.gettempdir())
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
     """One file of an archive: where its bytes are in the spool, and their sha256."""
@@ -82,7 +92,7 @@ def unpack(path: Path) -> Iterator[Unpacked]:
     """Unpack a .zip or .tar.gz, told apart by its first bytes, for as long as the context lasts.
 
     What is wrong with the archive is in `faults`; what was read before that is there. Raises OSError if the
-    file cannot be opened.
+    file cannot be opened, NoRoomError if there is no room for what it holds.
     """
     with tempfile.TemporaryFile() as spool, path.open("rb") as file:
         unpacked = Unpacked(spool=spool)
@@ -91,10 +101,15 @@ def unpack(path: Path) -> Iterator[Unpacked]:
             _read(file, filler)
         except ArchiveError as fault:
             unpacked.faults.append(fault.fault)
+        except NoRoomError:
+            raise
         except (EOFError, OSError, zlib.error, zipfile.BadZipFile, NotImplementedError, ValueError) as fault:
             wanted = "an archive that can be read to its end"
             unpacked.faults.append(Fault(expected=wanted, got=str(fault)))
-        spool.flush()
+        try:
+            spool.flush()
+        except OSError as fault:
+            raise no_room(fault) from fault
         yield unpacked
 
 
@@ -125,11 +140,17 @@ class _Filler:
             if not chunk:
                 raise ArchiveError(f"{size} bytes of {name[:200]!r}", f"{size - left}")
             state.update(chunk)
-            self._unpacked.spool.write(chunk)
+            self._keep(chunk)
             left -= len(chunk)
         if self._named(name):
             self._unpacked.members[name] = Member(offset=self._at, size=size, sha256=state.hexdigest())
         self._at += size
+
+    def _keep(self, chunk: bytes) -> None:
+        try:
+            self._unpacked.spool.write(chunk)
+        except OSError as fault:
+            raise no_room(fault) from fault
 
     def odd(self, name: str, kind: Literal["link", "special"]) -> None:
         """Note what is no plain file."""

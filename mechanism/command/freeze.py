@@ -27,7 +27,7 @@ def freeze(plan: Path, *, progress: Progress) -> int:
     lock = make_lock(loaded, ledger, fixture, padded_blocks=blocks)
     path = lock_path(plan)
     before = _frozen_before(path)
-    write("lock", path, lock_bytes(lock))
+    write("lock", path, lock_bytes(lock), way_out="copy the plan to a folder where there is room for it")
     _say(path, lock, loaded, ledger, before)
     return 0
 

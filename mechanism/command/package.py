@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from mechanism.command.writing import require_place
+from mechanism.command.writing import outside, require_place
+from mechanism.errors import MechanismError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,9 +25,12 @@ def package(options: PackageOptions) -> int:
     require_place("--out", options.out)
     from mechanism.package.release import write_release  # noqa: PLC0415 - only this needs the extra
 
-    release = write_release(
-        options.bundle, options.out, key=options.key, raw=options.raw, published=options.published
-    )
+    try:
+        release = write_release(
+            options.bundle, options.out, key=options.key, raw=options.raw, published=options.published
+        )
+    except OSError as fault:
+        raise outside("--out", options.out, fault, inside=options.bundle) from fault
     summary = release.payload.summary
     kind = "SIMULATED" if summary.evidence == "simulated" else "GPU"
     signed = "signed" if release.signed else "UNSIGNED: sign it with --key"
@@ -40,6 +44,11 @@ def new_key(prefix: Path) -> int:
     require_place("--out", prefix)
     from mechanism.package.keys import new_pair  # noqa: PLC0415 - likewise
 
-    private, public = new_pair(prefix)
+    try:
+        private, public = new_pair(prefix)
+    except FileExistsError as fault:
+        raise MechanismError(f"--out: expected no file at {fault.filename}, got one; name another") from fault
+    except OSError as fault:
+        raise outside("--out", prefix, fault) from fault
     click.echo(f"{private}: private, keep it to yourself\n{public}: public, give it to whoever checks")
     return 0

@@ -37,12 +37,21 @@ def require_new(option: str, *paths: Path) -> None:
             raise MechanismError(f"{option}: expected no file at {path}, got one; remove it, or name another")
 
 
-def write(option: str, path: Path, data: bytes) -> None:
+def write(option: str, path: Path, data: bytes, *, way_out: str = "name another place") -> None:
     """Write a file whole, in place of what was there. Raises MechanismError, which names that very file."""
     require_place(option, path)
     try:
         files.replace(path, data)
     except OSError as fault:
         raise MechanismError(
-            f"{option}: {path} cannot be written: {fault.strerror or fault}; name another place"
+            f"{option}: {path} cannot be written: {fault.strerror or fault}; {way_out}"
         ) from fault
+
+
+def outside(option: str, path: Path, fault: OSError, *, inside: Path | None = None) -> MechanismError:
+    """What to say where a library could not write a file; a fault of reading below `inside` is none of it."""
+    if inside is not None and fault.filename is not None and Path(fault.filename).is_relative_to(inside):
+        return MechanismError(f"{fault.filename}: cannot be read: {fault.strerror}; see to it")
+    return MechanismError(
+        f"{option}: {path} cannot be written: {fault.strerror or fault}; name another place"
+    )

@@ -1,6 +1,8 @@
 """Files asked for on the command line: without a place for them nothing is done, and the message names that file."""
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,4 +73,54 @@ def test_a_report_below_a_file(tmp_path: Path) -> None:
     assert done.returncode == 4
     assert done.stderr == (
         f"mechanism: refused: --out: {out} cannot be made: Not a directory; name another place\n"
+    )
+
+
+def no_space(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_release_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What bagit or zipfile could not write is the file that was asked for; what could not be read, the bundle's."""
+    bundle, out = ROOT / "runs" / "route-block", tmp_path / "r.zip"
+    argv = ["package", str(bundle), "--out", str(out)]
+    monkeypatch.setattr("mechanism.package.release.bagit.make_bag", no_space)
+    assert CliRunner().invoke(cli, argv).stderr == (
+        f"mechanism: refused: --out: {out} cannot be written: No space left on device; name another place\n"
+    )
+    record = bundle / "records" / "x.json"
+
+    def unreadable(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(record))
+
+    monkeypatch.setattr("mechanism.package.release.copy_bundle", unreadable)
+    assert CliRunner().invoke(cli, argv).stderr == (
+        f"mechanism: refused: {record}: cannot be read: Permission denied; see to it\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is never replaced."""
+    (tmp_path / "mine.pem").write_text("kept")
+    argv = ["key", "new", "--out", str(tmp_path / "mine")]
+    assert CliRunner().invoke(cli, argv).stderr == (
+        f"mechanism: refused: --out: expected no file at {tmp_path / 'mine.pem'}, got one; name another\n"
+    )
+    assert (tmp_path / "mine.pem").read_text() == "kept"
+    monkeypatch.setattr("mechanism.package.keys.os.open", no_space)
+    assert CliRunner().invoke(cli, argv).stderr == (
+        f"mechanism: refused: --out: {tmp_path / 'mine'} cannot be written: No space left on device; name another"
+        " place\n"
+    )
+
+
+def test_a_lock_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies beside its plan: another place for it is another place for the plan."""
+    plan = Path(shutil.copy(QUICK, tmp_path))
+    monkeypatch.setattr("mechanism.command.writing.files.replace", no_space)
+    done = CliRunner().invoke(cli, ["freeze", str(plan)])
+    assert done.stderr.splitlines()[-1] == (
+        f"mechanism: refused: lock: {tmp_path / 'quick.lock'} cannot be written: No space left on device; copy the"
+        " plan to a folder where there is room for it"
     )

@@ -1,12 +1,16 @@
 """The command line: exit codes, forms of the report, messages, and what it imports."""
 
+import errno
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -243,7 +247,53 @@ def test_a_place_that_cannot_be_written_is_named(
         main()
     assert (left.value.code, capsys.readouterr().err) == (
         4,
-        "cannot go on: /proc/no: No such file or directory\n",
+        "--out: /proc/no/such cannot be written: No such file or directory; name another place\n",
+    )
+
+
+class FullFile(io.BytesIO):
+    """A temporary file on a disk without room: found when it is written, or when what was written is kept."""
+
+    def __init__(self, *, late: bool) -> None:
+        super().__init__()
+        self._late = late
+
+    def write(self, data: Any) -> int:
+        """As a file with a buffer or one without."""
+        if not self._late:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)
+
+    def flush(self) -> None:
+        """Nothing to keep at the end of the test itself."""
+        if self._late and self.getvalue():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        """As the context ends."""
+        self._late = False
+        super().close()
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "when it is flushed"])
+def test_no_room_to_unpack_is_no_fault_of_an_archive(
+    good_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    late: bool,
+) -> None:
+    """It says nothing of the evidence: exit 4, with the folder and the way out."""
+    path = shutil.make_archive(str(tmp_path / "b"), "zip", good_folder)
+    monkeypatch.setattr("verifier.archive.tempfile.TemporaryFile", lambda: FullFile(late=late))
+    monkeypatch.setattr(sys, "argv", ["verifier", "check", path])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert (left.value.code, capsys.readouterr().err) == (
+        4,
+        f"cannot go on: {tempfile.gettempdir()}: No space left on device for what an archive holds; name a folder"
+        " with room in TMPDIR\n",
     )
 
 
