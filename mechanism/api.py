@@ -278,7 +278,12 @@ def _alignments(left: Aligned, right: Aligned) -> AlignmentDifference:
         )
     moved = np.flatnonzero(membership(left) != membership(right))
     return AlignmentDifference(
-        moved=_fixed(moved), slots=found.ids, blocks=found.blocks, same_routes=found.multiset_equal
+        moved=_fixed(moved),
+        slots=found.ids,
+        experts=found.expert_ids,
+        padded=found.padded,
+        blocks=found.blocks,
+        same_routes=found.multiset_equal,
     )
 
 

@@ -118,23 +118,33 @@ class AlignmentDifference:
     Attributes:
         moved: int64 (n,): routes that sit in another padded block, ascending.
         slots: Slots whose content differs.
+        experts: Padded blocks whose expert differs.
+        padded: How many more slots the second one has, padding included.
         blocks: Padded blocks whose expert or set of routes differs.
         same_routes: Both hold the same routes, each as often.
     """
 
     moved: npt.NDArray[np.int64]
     slots: int
+    experts: int
+    padded: int
     blocks: int
     same_routes: bool
 
+    def __bool__(self) -> bool:
+        """True if anything differs."""
+        return bool(self.slots or self.experts or self.padded)
+
     def __repr__(self) -> str:
-        if not self.slots:
+        if not self:
             return "AlignmentDifference(none)"
         moved = ", ".join(map(str, self.moved[:12].tolist())) or "none"
         more = " ..." if len(self.moved) > 12 else ""
         return (
-            f"AlignmentDifference({self.slots} slots, membership of {self.blocks} padded blocks;"
-            f" moved routes: {moved}{more})"
+            f"AlignmentDifference({self.slots} slots, membership of {self.blocks} padded blocks"
+            f"{f', experts of {self.experts}' if self.experts else ''}"
+            f"{f', {self.padded:+} padded slots' if self.padded else ''};"
+            f" moved routes: {moved}{more}{'' if self.same_routes else '; other routes'})"
         )
 
 

@@ -78,6 +78,37 @@ def test_align_and_membership_agree_with_the_kernel_rooms(seed: int, tokens: int
     }
 
 
+def test_alignments_differ_in_five_numbers() -> None:
+    """Case S6, and its kin: ids, experts of blocks, padded count, the routes themselves, memberships."""
+    ids = np.stack([np.full(9, 70), np.arange(9)], axis=1)
+    first = mechanism.align(ids, experts=72)
+
+    def told(rows: Any, **more: Any) -> tuple[tuple[int, ...], bool, str]:
+        found = mechanism.compare(first, mechanism.align(rows, experts=72, **more))
+        assert isinstance(found, AlignmentDifference)
+        numbers = (found.slots, found.experts, found.padded, found.same_routes, found.blocks)
+        return numbers, bool(found), repr(found)
+
+    assert told(ids) == ((0, 0, 0, True, 0), False, "AlignmentDifference(none)")
+    late = [route for route in range(18) if route != 4] + [4]
+    assert told(ids, arrival=late) == (
+        (7, 0, 0, True, 2),
+        True,
+        "AlignmentDifference(7 slots, membership of 2 padded blocks; moved routes: 4, 16)",
+    )
+    others = ids.copy()
+    others[:, 0] = 69  # the same routes in the same slots, of another expert
+    assert told(others) == (
+        (0, 2, 0, True, 2),
+        True,
+        "AlignmentDifference(0 slots, membership of 2 padded blocks, experts of 2; moved routes: none)",
+    )
+    fewer = ids.copy()
+    fewer[8, 0] = 8  # expert 70 fills one block, expert 8 has two routes in its own
+    assert told(fewer)[0][2:] == (-8, True, 2)
+    assert told(fewer)[2].endswith(", experts of 1, -8 padded slots; moved routes: 16)")
+
+
 def test_small_batches_take_no_arrival() -> None:
     found = mechanism.align([[0], [0], [0], [0]], experts=1, block_size_m=16)
     assert found.variant == "small-batch"
