@@ -6,29 +6,84 @@ goes the way of ``sums``.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from mechanism.kernel.alignment import block_routes
-from mechanism.kernel.compiled_loops import walk
-from mechanism.kernel.dequantize import finite_operands, packed_zeros
+from mechanism.kernel.compiled_ends import add_up, operands, survey
+from mechanism.kernel.compiled_loops import sweep
+from mechanism.kernel.compiled_weights import STRIDE
+from mechanism.kernel.dequantize import Weights, finite_up_to, packed_zeros
 from mechanism.kernel.gemm import Multiply
 from mechanism.kernel.gemm import marlin_gemm as _marlin_gemm
-from mechanism.kernel.panel import lifted
 from mechanism.kernel.parallel import ordered, threads
-from mechanism.kernel.rounding import F32, U8, bits16, widen
-from mechanism.kernel.schedule import Slice
-from mechanism.kernel.sums import SliceSums, TileSums
+from mechanism.kernel.rounding import F32, U32, Stored, bits16
+from mechanism.kernel.schedule import Schedule
+from mechanism.kernel.sums import SliceSums, TileSums, cuts
+from mechanism.values import frozen
 
-Routes = dict[int, npt.NDArray[np.intp]]
-Work = tuple[int, list[int], int, int]  # expert, its blocks, first and last column tile
+Scalar = TypeVar("Scalar", bound=np.generic)
+Ints = npt.NDArray[np.int64]
 
-PIECES = 4  # pieces of work for each thread, so that none waits long for another
+PIECES = 12  # pieces of work for each thread, so that none waits long for another
+ROWS = 96  # of A that walk K together: their accumulators stay in a core's second cache
+
+
+class Item(NamedTuple):
+    """Blocks [block, last_block) and column tiles [tile, last_tile) of one expert.
+
+    ``normal``: whether scales are applied and no nonzero operand is subnormal.
+    """
+
+    expert: int
+    block: int
+    last_block: int
+    tile: int
+    last_tile: int
+    normal: bool
+
+
+@frozen(eq=False)
+class Swept:
+    """What the loops left of a few items: ``sweep`` says what the arrays are."""
+
+    items: list[Item]
+    begins: Ints
+    sums: F32
+    done: npt.NDArray[np.int32]
+
+
+@frozen(eq=False)
+class Layout:
+    """What all items of a GEMM share: the order of its rows, and how its tiles are cut.
+
+    Attributes:
+        routes: int64, output rows, block after block.
+        starts: int64 (blocks + 1,), where those of each block begin.
+        slots: int16 (blocks, column tiles, k-tiles): slice that ends after the k-tile, or -1.
+        counts: int64 (blocks, column tiles), slices.
+        most: Slices of a tile, at most.
+        half: Byte columns of a column tile.
+    """
+
+    routes: Ints
+    starts: Ints
+    slots: npt.NDArray[np.int16]
+    counts: Ints
+    most: int
+    half: int
+
+    def shape(self, item: Item) -> tuple[int, int, int, int]:
+        """Of the sums of an item: (slices, rows, 2, byte columns)."""
+        rows = int(self.starts[item.last_block] - self.starts[item.block])
+        return self.most, rows, 2, (item.last_tile - item.tile) * self.half
 
 
 def compiled_threads() -> int:
@@ -40,110 +95,194 @@ def compiled_threads() -> int:
 class CompiledSums(SliceSums):
     """``SliceSums`` with its inner loops compiled."""
 
+    def rounded(self, *, fp32_reduce: bool) -> Stored:
+        """As in ``SliceSums``."""
+        inside, outside = self._split()
+        if outside or not fp32_reduce:
+            return super().rounded(fp32_reduce=fp32_reduce)
+        self._executed.clear()
+        layout = self._layout
+        out = np.zeros((self._alignment.routes, self._weights.n), dtype=np.uint16)
+
+        def work(items: list[Item]) -> Swept:
+            swept = self._sweep(items)
+            where = (layout.counts, layout.starts, layout.routes, layout.half)
+            add_up(swept.sums, np.array(items, dtype=np.int64), swept.begins, *where, out)  # rows of its own
+            return replace(swept, sums=swept.sums[:0])
+
+        for swept in self._on_threads(work, inside):
+            self._write_down(swept)
+        return out.view(np.float16)
+
     def __iter__(self) -> Iterator[TileSums]:
-        if self._rule.step not in (8, 16) or not self._fast:
+        inside, outside = self._split()
+        if not inside:
             yield from super().__iter__()
             return
         self._executed.clear()
-        routes: Routes = {
-            block: np.array(block_routes(self._alignment, block), dtype=np.intp)
-            for block in range(len(self._alignment.expert_ids))
-        }
+        for expert, blocks in outside:
+            yield from self._walk([(expert, blocks)], 0, self._schedule.n_tiles)
+        for swept in self._on_threads(self._sweep, inside):
+            self._write_down(swept)
+            yield from self._tile_sums(swept)
+
+    @cached_property
+    def _operands(self) -> tuple[F32, npt.NDArray[np.int8], npt.NDArray[np.bool_]]:
+        """A as ``compiled_ends.operands`` makes it."""
+        bits = _read_only(bits16(self._a))
+        made = (
+            np.empty(bits.shape, dtype=np.float32),
+            np.empty(bits.shape, dtype=np.int8),
+            np.empty(len(bits), dtype=np.bool_),
+        )
+        operands(bits, self._schedule.tile_k, self._interleaved, *made)
+        return made
+
+    @cached_property
+    def _layout(self) -> Layout:
+        slots = _slots(self._schedule)
+        counts = (slots >= 0).sum(axis=2)
+        return Layout(
+            routes=np.concatenate([np.empty(0, dtype=np.int64), *self._routes]),
+            starts=np.cumsum([0] + [len(routes) for routes in self._routes]),
+            slots=slots,
+            counts=counts,
+            most=int(counts.max(initial=0)),
+            half=self._schedule.tile_n // 2,
+        )
+
+    def _split(self) -> tuple[list[Item], list[tuple[int, list[int]]]]:
+        """What the loops can do, and the experts and blocks that they cannot."""
+        experts = list(self._by_expert(ROWS))
+        if self._rule.step not in (8, 16) or not self._fast:
+            return [], experts
+        weights, n_tiles = self._weights, self._schedule.n_tiles
+        largest = np.empty(len(experts), dtype=np.uint16)
+        subnormal = np.empty(len(experts), dtype=np.bool_)
+        chosen = np.array([expert for expert, _ in experts], dtype=np.int64)
+        survey(_read_only(bits16(weights.scales)), chosen, largest, subnormal)
+        rows = self._operands[2]
+        all_finite = bool(rows.all())
+        finite = finite_up_to(weights, largest.view(np.float16)).tolist()
+        inside, outside = [], []
+        for (expert, blocks), fits, below in zip(experts, finite, subnormal.tolist(), strict=True):
+            if fits and (
+                all_finite or all(rows[self._routes[block] // self._top_k].all() for block in blocks)
+            ):
+                normal = weights.group != -1 and not below
+                inside.append(Item(expert, blocks[0], blocks[-1] + 1, 0, n_tiles, normal))
+            else:
+                outside.append((expert, blocks))
+        return inside, outside
+
+    def _on_threads(self, work: Callable[[list[Item]], Swept], items: list[Item]) -> list[Swept]:
         count = compiled_threads()
-        for done in ordered(partial(self._sum, routes), self._work(count), most=count):
-            yield from done
+        per = max(1, STRIDE // self._schedule.tile_n)
+        return ordered(work, _pieces(items, count, per), most=count)
 
-    def _work(self, count: int) -> list[Work]:
-        """Experts, cut into runs of column tiles only where that is needed to employ every thread."""
-        experts = list(self._by_expert())
-        n_tiles = self._schedule.n_tiles
-        runs = min(n_tiles, -(-PIECES * count // max(len(experts), 1))) if count > 1 else 1
-        edges = [n_tiles * index // runs for index in range(runs + 1)]
-        return [
-            (expert, blocks, first, last) for expert, blocks in experts for first, last in pairwise(edges)
-        ]
-
-    def _sum(self, routes: Routes, work: Work) -> list[TileSums]:
-        expert, blocks, first, last = work
-        rows = self._a[np.concatenate([routes[block] for block in blocks]) // self._top_k]
-        if not (finite_operands(self._weights, expert) and np.isfinite(rows).all()):
-            return list(self._walk(routes, [(expert, blocks)], first, last))
-        schedule, half = self._schedule, self._schedule.tile_n // 2
-        columns = slice(first * half, last * half)
-        cut = [self._cuts[block][first:last] for block in blocks]
-        slots = _slots(cut, schedule.k_tiles)
-        slices = int(slots.max(initial=0)) + 1
-        sums: F32 = np.zeros((slices, len(rows), 2, columns.stop - columns.start), dtype=np.float32)
-        done = np.zeros((slices, len(blocks), last - first, 2), dtype=np.int32)
-        starts = np.cumsum([0] + [len(routes[block]) for block in blocks])
-        scales = bits16(self._weights.scales[expert])
-        grouped = self._weights.group != -1
-        below = (scales & np.uint16(0x7FFF)) - np.uint16(1) < np.uint16(0x3FF)  # subnormal
-        walk(  # type: ignore[no-untyped-call]
-            self._weights.qweight[expert].view(np.uint8),
-            scales,
-            packed_zeros(self._weights, expert),
-            columns.start,
-            grouped,
-            grouped and not bool(below.any()),
-            *self._operands(widen(rows)),
-            starts,
+    def _sweep(self, items: list[Item]) -> Swept:
+        weights, layout, tile_k = self._weights, self._layout, self._schedule.tile_k
+        sizes = [math.prod(layout.shape(item)) for item in items]
+        begins: Ints = np.cumsum([0, *sizes], dtype=np.int64)
+        sums: F32 = np.empty(int(begins[-1]), dtype=np.float32)
+        tiles = sum((item.last_block - item.block) * (item.last_tile - item.tile) for item in items)
+        done = np.empty((tiles * layout.most, 4), dtype=np.int32)
+        count = sweep(
+            _read_only(weights.qweight.view(np.uint32)),
+            _read_only(bits16(weights.scales)),
+            _read_only(_zeros(weights)),
+            weights.group != -1,
+            *self._operands[:2],
+            layout.routes // self._top_k,
+            layout.starts,
             self._interleaved,
-            schedule.tile_k,
+            tile_k,
             self._rule.step,
-            half,
-            slots,
+            layout.half // 4,
+            layout.slots,
+            np.array(items, dtype=np.int64),
+            begins,
             sums,
             done,
         )
-        found = []
-        for index, block in enumerate(blocks):
-            local = slice(int(starts[index]), int(starts[index + 1]))
-            self._write_down(block, first, cut[index], done[:, index])
-            found += _tile_sums(routes[block], first, half, cut[index], sums[:, local])
-        return found
+        return Swept(items=items, begins=begins, sums=sums, done=done[:count])
 
-    def _operands(self, rows: F32) -> tuple[F32, U8]:
-        """Rows of A with K as (k-tile, warp row, instruction, 16), lifted, and their exponents."""
-        tile_k = self._schedule.tile_k
-        if self._interleaved:
-            rows = rows.reshape(len(rows), -1, 2, tile_k // 32, 16).swapaxes(2, 3)
-        return lifted(np.ascontiguousarray(rows).reshape(len(rows), -1))
-
-    def _write_down(
-        self, block: int, first: int, cut: list[tuple[Slice, ...]], done: npt.NDArray[np.int32]
-    ) -> None:
+    def _write_down(self, swept: Swept) -> None:
         """What the walk says it summed; only who was to sum it comes from the schedule."""
-        for column, slices in enumerate(cut):
-            bounds = done[: len(slices), column].tolist()
-            self._executed[block, first + column] = [
-                (part.cta, begin, end) for part, (begin, end) in zip(slices, bounds, strict=True)
-            ]
+        for block, column, begin, end in swept.done.tolist():
+            parts = self._executed.setdefault((block, column), [])
+            parts.append((self._cuts[block][column][len(parts)].cta, begin, end))
+
+    def _tile_sums(self, swept: Swept) -> Iterator[TileSums]:
+        """One for each block and run of column tiles with equally many slices."""
+        layout = self._layout
+        half, starts = layout.half, layout.starts
+        for item, (begin, end) in zip(swept.items, pairwise(swept.begins.tolist()), strict=True):
+            sums = swept.sums[begin:end].reshape(layout.shape(item))
+            for block in range(item.block, item.last_block):
+                rows = slice(*(starts[block : block + 2] - starts[item.block]).tolist())
+                counts = layout.counts[block, item.tile : item.last_tile].tolist()
+                edges = [low for low in range(len(counts)) if low == 0 or counts[low] != counts[low - 1]]
+                for low, high in pairwise([*edges, len(counts)]):
+                    yield TileSums(
+                        routes=self._routes[block],
+                        columns=slice((item.tile + low) * half, (item.tile + high) * half),
+                        slices=tuple(sums[: counts[low], rows, :, low * half : high * half]),
+                    )
 
 
-def _slots(cut: list[list[tuple[Slice, ...]]], k_tiles: int) -> npt.NDArray[np.int16]:
-    """Which slice ends after each k-tile, by block and column tile; -1 for none."""
-    slots = np.full((len(cut), len(cut[0]), k_tiles), -1, dtype=np.int16)
-    for block, tiles in enumerate(cut):
+def _pieces(items: list[Item], count: int, per: int) -> list[list[Item]]:
+    """Lists of items, each for one thread at a time.
+
+    Where there are too few items they are cut into runs of ``per`` column tiles, which is what the loops take
+    at a time, and then into as many parts of their blocks as there are threads, ``count``.
+    """
+    most = PIECES * count if count > 1 else 1
+    cut = items
+    if len(cut) < most:
+        cut = [
+            item._replace(tile=low, last_tile=min(low + per, item.last_tile))
+            for item in cut
+            for low in range(item.tile, item.last_tile, per)
+        ]
+    if len(cut) < most:
+        cut = [part for item in cut for part in _parts(item, count)]
+    lists = min(most, len(cut))
+    return [cut[len(cut) * index // lists : len(cut) * (index + 1) // lists] for index in range(lists)]
+
+
+def _parts(item: Item, count: int) -> Iterator[Item]:
+    """An item by runs of its blocks, as evenly as they can be dealt out."""
+    blocks = item.last_block - item.block
+    for low, high in pairwise(item.block + blocks * part // count for part in range(count + 1)):
+        if low < high:
+            yield item._replace(block=low, last_block=high)
+
+
+def _zeros(weights: Weights) -> U32:
+    """Packed zero points of all experts, uint32 (E, K/group, N/8)."""
+    if weights.qzeros is not None:
+        return weights.qzeros.view(np.uint32)
+    return np.tile(packed_zeros(weights, 0).view(np.uint32), (weights.experts, 1, 1))
+
+
+def _read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """The array as one that is contiguous and not written to: code is compiled for one kind of array."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+@lru_cache(maxsize=32)
+def _slots(schedule: Schedule) -> npt.NDArray[np.int16]:
+    """Slice ending after each k-tile, (blocks, column tiles, k-tiles); -1 for none. Kept, as ``cuts`` is."""
+    slots = np.full((schedule.padded_blocks, schedule.n_tiles, schedule.k_tiles), -1, dtype=np.int16)
+    for block, tiles in enumerate(cuts(schedule)):
         for column, slices in enumerate(tiles):
             for index, part in enumerate(slices):
                 slots[block, column, part.end - 1] = index
+    slots.flags.writeable = False
     return slots
-
-
-def _tile_sums(
-    routes: npt.NDArray[np.intp], first: int, half: int, cut: list[tuple[Slice, ...]], sums: F32
-) -> list[TileSums]:
-    """One for each run of column tiles with equally many slices."""
-    found, low = [], 0
-    for high in range(1, len(cut) + 1):
-        if high < len(cut) and len(cut[high]) == len(cut[low]):
-            continue
-        parts = tuple(sums[index, :, :, low * half : high * half] for index in range(len(cut[low])))
-        columns = slice((first + low) * half, (first + high) * half)
-        found.append(TileSums(routes=routes, columns=columns, slices=parts))
-        low = high
-    return found
 
 
 marlin_gemm: Multiply = partial(_marlin_gemm, summed=CompiledSums)

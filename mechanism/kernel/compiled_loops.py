@@ -3,212 +3,205 @@
 Compiled without fast-math: every operation here is the one that is written. Loops run over columns with
 constant strides between k, which is what makes vector code of them. Only finite fp16 operands come here.
 
-All in one file: numba throws kept machine code away when this file changes, not when an imported one does.
+Everything is held times 2^-DROP, exactly: the smallest product, 2^-48, is a normal number still. Emax is
+then below F for all sums under 2^84, and a term is taken times 2^(F - Emax) by adding to its exponent field:
+that of a zero stays under 127, so that it is cut to 0 like every term below the quantum.
+
+Exponents of operands are bytes that add up modulo 256: a field less 187 of A and the field of a weight give
+the field of their product, 39 to 97. A zero has -128 or 0, so that a product with one has 14 at most.
+
+numba throws kept machine code away when the file of its function changes, not when one of the functions that
+went into it does. Those are in other files here; INLINED is their digest, held by a test.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
-from mechanism.kernel.panel import LIFT
+from mechanism.kernel.compiled_ends import DROP
+from mechanism.kernel.compiled_weights import (
+    MOST_WORDS,
+    STRIDE,
+    ask_for,
+    dequantize_any,
+    dequantize_short,
+    exponents,
+    turn_to,
+)
+from mechanism.kernel.compiled_words import TO_NEAREST, TO_ZERO, bits32, compiled, set_rounding, value32
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+INLINED = "e6a4ec3a9026746007169e6c777709fee5cbe079ef55d2865c80ab53116f07e7"
 
-STRIDE = 512  # columns from one k to the next in the operands of a step; also the most columns of a piece
-
+AHEAD = 16  # rows of the packed weights that are asked of memory before they are wanted: two steps' worth
 ROOM = 1 << 14  # accumulators that are kept at a time: what stays in a core's own cache
 
-# numba checks signed indices for negative ones, in the way of vector code: offsets are unsigned
-_U = np.uint64
+_U = np.uint64  # see `compiled_weights`
 _S = np.uint64(STRIDE)
-_REBIAS = np.float32(2.0**112)
-_UNLIFT = np.float32(2.0**-LIFT)
-_FLOOR = 64  # under the exponent field of every real product, see `chain`
-_SMALLEST = 127 - 14  # exponent field of subnormal fp16 operands
+_UNDROP = np.float32(2.0**DROP)
+# Under every real product. With all products zero, sums are cut against it: nothing is lost, for they are
+# multiples of 2^-53, and 2^(38 - 127 + DROP - F) is that or less.
+_FLOOR = 38
 _EXPONENT = 0x7F80_0000
-# exponent field of 2^(F - Emax): this less that of 2^Emax, modulo 2^32; for F = 24 and 25
-_TOP24, _TOP25 = (((f + 254) << 23) - (1 << 32) for f in (24, 25))
-_KEEP24 = -1 << 29  # clears all of an fp64 mantissa below its 24th bit
-
-
-def compiled(function: Function) -> Function:
-    """``function`` as machine code that lets go of the interpreter, kept where numba keeps it."""
-    made: Function = numba.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)(function)
-    return made
-
-
-def _bitcast(result: Any, argument: Any, to: ir.Type) -> Any:
-    def build(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], to)
-
-    return result(argument), build
-
-
-@intrinsic
-def bits32(_context: Any, value: Any) -> Any:
-    """The int32 whose bits an fp32 value has."""
-    return _bitcast(types.int32, value, ir.IntType(32))
-
-
-@intrinsic
-def value32(_context: Any, bits: Any) -> Any:
-    """The fp32 value that has the bits of an int32."""
-    return _bitcast(types.float32, bits, ir.FloatType())
-
-
-@intrinsic
-def bits64(_context: Any, value: Any) -> Any:
-    """The int64 whose bits an fp64 value has."""
-    return _bitcast(types.int64, value, ir.IntType(64))
-
-
-@intrinsic
-def value64(_context: Any, bits: Any) -> Any:
-    """The fp64 value that has the bits of an int64."""
-    return _bitcast(types.float64, bits, ir.DoubleType())
+_TOP24, _TOP25 = ((127 + f) << 23 for f in (24, 25))  # exponent bits of 2^F
+_DOWN24, _DOWN25 = (f << 23 for f in (24, 25))
 
 
 @compiled
-def dequantize_short(packed, k, low, large, small, zeros, half, values, fields, to):
-    """Operands of one k and their exponent fields: low nibbles, then high ones. None may be subnormal.
-
-    RN16((q - z) * s); a zero has the field 0.
-
-    Args:
-        packed: uint8 (K, byte columns).
-        k: Which row.
-        low: First byte column.
-        large: fp32 (STRIDE,), 8193 s of the columns.
-        small: fp32 (STRIDE,), 8192 s.
-        zeros: fp32 (STRIDE,).
-        half: Byte columns.
-        values: Out, fp32; from ``to``.
-        fields: Out, uint8; from ``to``.
-        to: See ``values``.
-    """
-    high = to + half
-    for c in range(half):
-        code = np.int32(packed[k, low + c])
-        centred = np.float32(np.int32(code & np.int32(15))) - zeros[c]  # exact
-        # 8193 p rounded to 24 bits keeps 11 bits of p: less 8192 p it is RN16(p), ties to even
-        values[to + c] = centred * large[c] - centred * small[c]
-    for c in range(half):
-        code = np.int32(packed[k, low + c])
-        centred = np.float32(np.int32(code >> np.int32(4))) - zeros[half + c]  # exact
-        values[high + c] = centred * large[half + c] - centred * small[half + c]
-    for c in range(half + half):
-        fields[to + c] = np.uint8(bits32(values[to + c]) >> np.int32(23))  # the sign falls off
-
-
-@compiled
-def dequantize_any(packed, k, low, scales, zeros, half, grouped, values, fields, to):
-    """``dequantize_short`` for scales of any size, ``scales``; the exact q - z if not ``grouped``."""
-    high = to + half
-    for c in range(half):
-        code = np.int32(packed[k, low + c])
-        values[to + c] = np.float32(np.int32(code & np.int32(15))) - zeros[c]  # exact
-    for c in range(half):
-        code = np.int32(packed[k, low + c])
-        values[high + c] = np.float32(np.int32(code >> np.int32(4))) - zeros[half + c]  # exact
-    if grouped:
-        for c in range(half + half):
-            product = values[to + c] * scales[c]  # exact: 15 bits
-            kept = product * np.float32(8193) - product * np.float32(8192)  # RN16 of a normal one
-            small = (product + np.float32(0.75)) - np.float32(0.75)  # RN16: multiples of 2^-24
-            values[to + c] = small if abs(product) < np.float32(2.0**-14) else kept
-    for c in range(half + half):
-        field = np.int32((bits32(values[to + c]) & np.int32(_EXPONENT)) >> np.int32(23))
-        field = field if field > np.int32(_SMALLEST) else np.int32(_SMALLEST)
-        fields[to + c] = np.uint8(field if values[to + c] != np.float32(0) else np.int32(0))
-
-
-@compiled
-def peaks(fa, row, at, fb, length, width, peak):
+def peaks(fa, row, at, fb, length, peak):
     """Largest exponent field of the products of one step, by column.
 
     Args:
-        fa: uint8 (rows, K), exponents of the operands, lifted.
+        fa: int8 (rows, K), exponents of A.
         row: Which row.
         at: Which k is the step's first.
-        fb: uint8 (length * STRIDE,).
+        fb: int8 (length * STRIDE,), from ``exponents``.
         length: L, 8 or 16.
-        width: Columns.
-        peak: Out, uint8 (STRIDE,).
+        peak: Out, int8 (STRIDE,); 38 or more.
     """
-    for c in range(width):
-        most = np.uint8(_FLOOR)
+    for c in range(_S):
+        most = np.int8(_FLOOR)
         for i in range(8):
-            other = np.uint8(fa[row, at + _U(i)] + fb[_U(i) * _S + c])
+            other = np.int8(fa[row, at + _U(i)] + fb[_U(i) * _S + c])
             most = other if other > most else most
         peak[c] = most
     if length == 16:
-        for c in range(width):
+        for c in range(_S):
             most = peak[c]
             for i in range(8, 16):
-                other = np.uint8(fa[row, at + _U(i)] + fb[_U(i) * _S + c])
+                other = np.int8(fa[row, at + _U(i)] + fb[_U(i) * _S + c])
                 most = other if other > most else most
             peak[c] = most
 
 
 @compiled
-def _cut8(a, row, at, b, first, c, scale):
-    """Sum of eight products of column ``c``, each cut toward zero to the quantum; below 2^30.1 in size."""
+def _emax(peak, before):
+    """Exponent bits of 2^Emax, int32: of the products or of C."""
+    products = np.int32(np.int32(np.uint8(peak)) << np.int32(23))
+    own = np.int32(bits32(before) & np.int32(_EXPONENT))
+    return own if own > products else products
+
+
+@compiled
+def _cut(value, shift):
+    """A term times 2^(F - Emax), cut toward zero. ``shift``: what that adds to its exponent bits."""
+    return np.int32(value32(np.int32(bits32(value) + shift)))
+
+
+@compiled
+def _cut8(a, row, at, b, first, c, shift):
+    """Sum of eight products of column ``c``, each cut to the quantum; below 2^30.1 in size."""
     total = np.int32(0)
     for i in range(8):
         k = _U(i) + _U(first)
-        term = np.int32(np.float32(np.float32(a[row, at + k] * b[k * _S + c]) * scale))
-        total = np.int32(total + term)
+        total = np.int32(total + _cut(np.float32(a[row, at + k] * b[k * _S + c]), shift))
     return total
 
 
 @compiled
-def step8(a, row, at, b, peak, width, acc, to):
-    """One step of eight products of one row (Turing, Ampere, Ada: F = 24).
+def step8(a, row, at, b, peak, acc, to):
+    """One step of eight products of one row (Turing, Ampere, Ada: F = 24), while rounding toward zero.
 
     Args:
-        a: fp32 (rows, K), the operands, lifted.
+        a: fp32 (rows, K), the operands, dropped.
         row: Which row.
         at: Which k is the step's first.
         b: fp32 (8 * STRIDE,).
-        peak: uint8 (STRIDE,), from ``peaks``.
-        width: Columns.
+        peak: int8 (STRIDE,), from ``peaks``.
         acc: In and out, fp32; from ``to``.
         to: See ``acc``.
     """
-    for c in range(width):
+    for c in range(_S):
         before = acc[to + c]
-        emax = np.int32(np.int32(peak[c]) << np.int32(23))
-        own = np.int32(bits32(before) & np.int32(_EXPONENT))
-        emax = own if own > emax else emax
-        scale = value32(np.int32(np.int32(_TOP24) - emax))  # 2^(F - Emax)
-        total = np.int32(_cut8(a, row, at, b, 0, c, scale) + np.int32(np.float32(before * scale)))
-        # RZ to 24 bits: the nearest, and one unit less where that is further from zero
-        near = np.float32(total)
-        beyond = np.int32(abs(np.int32(near))) > np.int32(abs(total))
-        bits = np.int32(bits32(near) - (np.int32(1) if beyond else np.int32(0)))
-        acc[to + c] = value32(bits) * value32(np.int32(emax - np.int32(24 << 23)))  # exact
+        emax = _emax(peak[c], before)
+        shift = np.int32(np.int32(_TOP24) - emax)
+        total = np.int32(_cut8(a, row, at, b, 0, c, shift) + _cut(before, shift))
+        # to 24 bits toward zero; then times 2^(Emax - F), exact
+        acc[to + c] = np.float32(total) * value32(np.int32(emax - np.int32(_DOWN24)))
 
 
 @compiled
-def step16(a, row, at, b, peak, width, acc, to):
+def step16(a, row, at, b, peak, acc, to):
     """One step of sixteen products of one row (Hopper, Blackwell: F = 25). Arguments as for ``step8``."""
-    for c in range(width):
+    for c in range(_S):
         before = acc[to + c]
-        emax = np.int32(np.int32(peak[c]) << np.int32(23))
-        own = np.int32(bits32(before) & np.int32(_EXPONENT))
-        emax = own if own > emax else emax
-        scale = value32(np.int32(np.int32(_TOP25) - emax))  # 2^(F - Emax)
-        low = np.int32(_cut8(a, row, at, b, 0, c, scale) + np.int32(np.float32(before * scale)))
-        total = np.float64(low) + np.float64(_cut8(a, row, at, b, 8, c, scale))  # with C it can leave int32
-        kept = value64(bits64(total) & np.int64(_KEEP24))  # RZ to 24 bits
-        acc[to + c] = np.float32(kept) * value32(np.int32(emax - np.int32(25 << 23)))  # exact
+        emax = _emax(peak[c], before)
+        shift = np.int32(np.int32(_TOP25) - emax)
+        low = np.int32(_cut8(a, row, at, b, 0, c, shift) + _cut(before, shift))
+        total = np.float64(low) + np.float64(_cut8(a, row, at, b, 8, c, shift))  # with C it can leave int32
+        acc[to + c] = np.float32(total) * value32(np.int32(emax - np.int32(_DOWN25)))
+
+
+@compiled
+def sweep(
+    packed,
+    scales,
+    zeros,
+    grouped,
+    a,
+    fa,
+    rows_of,
+    starts,
+    interleaved,
+    tile_k,
+    length,
+    tile_words,
+    slots,
+    items,
+    begins,
+    sums,
+    done,
+):
+    """Every slice of some pieces of work, one after the other.
+
+    Args:
+        packed: uint32 (E, K, words).
+        scales: uint16 (E, K/group, columns), fp16 bits, finite.
+        zeros: uint32 (E, K/group, words), packed.
+        grouped: Whether scales belong to the operand (False if channelwise).
+        a: fp32 (rows, K), dropped, K as (k-tile, warp row, instruction, 16).
+        fa: int8, same shape: exponents.
+        rows_of: int64: which row of ``a`` each row of each block is, block after block.
+        starts: int64 (blocks + 1,), where the rows of each block begin.
+        interleaved: Rows of vllm 0.11.0 (A.1).
+        tile_k: K extent of a tile.
+        length: L, 8 or 16.
+        tile_words: Words of a column tile.
+        slots: int16 (blocks, column tiles, k-tiles): slice that ends after the k-tile, or -1.
+        items: int64 (n, 6): expert, blocks [first, last), column tiles [first, last), and whether scales are
+            applied and no nonzero operand is subnormal.
+        begins: int64 (n + 1,), where the sums of each item begin.
+        sums: Out, fp32, flat: (slices, rows, 2, byte columns) of each item.
+        done: Out, int32 (slices, 4): block, column tile, k-tiles [begin, end), as they were summed.
+
+    Returns:
+        How many slices were summed.
+    """
+    count = 0
+    for index in range(items.shape[0]):
+        expert, first_block, last_block, first, last, normal = items[index]
+        count = walk(
+            packed[expert],
+            scales[expert],
+            zeros[expert],
+            grouped,
+            normal != 0,
+            a,
+            fa,
+            rows_of[starts[first_block] : starts[last_block]],
+            starts[first_block : last_block + 1],
+            interleaved,
+            tile_k,
+            length,
+            tile_words,
+            slots[first_block:last_block],
+            first_block,
+            first,
+            last,
+            sums[begins[index] :],
+            done,
+            count,
+        )
+    return count
 
 
 @compiled
@@ -216,54 +209,46 @@ def walk(
     packed,
     scales,
     zeros,
-    origin,
     grouped,
     normal,
     a,
     fa,
+    rows_of,
     starts,
     interleaved,
     tile_k,
     length,
-    half_tile,
+    tile_words,
     slots,
+    block0,
+    tile0,
+    tile1,
     sums,
     done,
+    count,
 ):
-    """Every slice of some blocks of one expert, for a run of column tiles.
+    """Blocks of one expert, for column tiles ``[tile0, tile1)``; gives the new count. Else as ``sweep``.
 
-    Args:
-        packed: uint8 (K, byte columns).
-        scales: uint16 (K/group, columns), fp16 bits, finite.
-        zeros: uint8 (K/group, byte columns), packed.
-        origin: First byte column of the run.
-        grouped: Whether scales belong to the operand (False if channelwise).
-        normal: Whether scales are applied and no nonzero operand is subnormal.
-        a: fp32 (rows, K), lifted (`panel`), K as (k-tile, warp row, instruction, 16).
-        fa: uint8, same shape: exponents, lifted; 0 for a zero.
-        starts: int64 (blocks + 1,), the rows of each block.
-        interleaved: Rows of vllm 0.11.0 (A.1).
-        tile_k: K extent of a tile.
-        length: L, 8 or 16.
-        half_tile: Byte columns of a column tile.
-        slots: int16 (blocks, column tiles, k-tiles): slice that ends after the k-tile, or -1.
-        sums: Out, fp32 (slices, rows, 2, byte columns of the run).
-        done: Out, int32 (slices, blocks, column tiles, 2): k-tiles [begin, end) that were summed.
+    Arrays are the parts that belong to the expert and its blocks; ``block0`` is the first one's number.
     """
-    rows, warp_rows = a.shape[0], tile_k // 32
-    tiles, k_tiles = slots.shape[1], slots.shape[2]
-    per = max(1, STRIDE // (2 * half_tile))  # column tiles of a piece
-    pieces = max(1, min(-(-tiles // per), ROOM // max(1, rows * warp_rows * STRIDE)))
+    rows, warp_rows, k_tiles = rows_of.shape[0], tile_k // 32, slots.shape[2]
+    per = max(1, MOST_WORDS // tile_words)  # column tiles of a piece
+    pieces = max(1, min(-(-(tile1 - tile0) // per), ROOM // max(1, rows * warp_rows * STRIDE)))
     size = packed.shape[0] // scales.shape[0]
+    words = min(MOST_WORDS, packed.shape[1])
     acc = np.empty(pieces * rows * warp_rows * STRIDE, dtype=np.float32)
-    values = np.empty(length * STRIDE, dtype=np.float32)
-    fields = np.empty(length * STRIDE, dtype=np.uint8)
-    peak = np.empty(STRIDE, dtype=np.uint8)
-    of_group = np.empty((pieces, 4, STRIDE), dtype=np.float32)
-    begun = np.empty((slots.shape[0], tiles), dtype=np.int32)
+    values = np.zeros(length * STRIDE, dtype=np.float32)
+    fields = np.empty(length * STRIDE, dtype=np.int8)
+    peak = np.empty(STRIDE, dtype=np.int8)
+    of_group = np.zeros((pieces, 4, STRIDE), dtype=np.float32)
+    lows = np.empty(pieces, dtype=np.int64)  # first word of each piece: the last two may overlap
+    begun = np.empty((slots.shape[0], tile1 - tile0), dtype=np.int32)
     begun[:] = 0
-    for first in range(0, tiles, per * pieces):
-        last = min(first + per * pieces, tiles)
+    for first in range(tile0, tile1, per * pieces):
+        last = min(first + per * pieces, tile1)
+        filled = -(-(last - first) // per)
+        for piece in range(filled):
+            lows[piece] = min((first + piece * per) * tile_words, packed.shape[1] - words)
         acc[:] = np.float32(0)
         group = -1
         for tile in range(k_tiles):
@@ -273,65 +258,76 @@ def walk(
                     k0 = tile * tile_k + offset
                     if k0 // size != group:
                         group = k0 // size
-                        for piece, start in enumerate(range(first, last, per)):
-                            low, half = origin + start * half_tile, min(per, last - start) * half_tile
-                            _turn_to(scales[group], zeros[group], low, half, of_group[piece])
+                        for piece in range(filled):
+                            turn_to(scales[group], zeros[group], lows[piece], words, of_group[piece])
                     for sub in range(0, 16, length):
                         at = ((tile * warp_rows + w) * 2 + h) * 16 + sub
-                        for piece, start in enumerate(range(first, last, per)):
-                            low, half = origin + start * half_tile, min(per, last - start) * half_tile
-                            scale, large = of_group[piece, 0], of_group[piece, 1]
-                            small, zero = of_group[piece, 2], of_group[piece, 3]
-                            for i in range(length):
+                        for piece in range(filled):
+                            low = _U(lows[piece])
+                            for i in range(0, length, 8):
+                                ask_for(packed, k0 + sub + i + AHEAD, low, words)
                                 k, to = _U(k0 + sub + i), _U(i * STRIDE)
-                                if normal:
-                                    dequantize_short(
-                                        packed, k, _U(low), large, small, zero, _U(half), values, fields, to
-                                    )
+                                if normal and words == MOST_WORDS:
+                                    dequantize_short(packed, k, low, of_group[piece], values, to)
                                 else:
                                     dequantize_any(
-                                        packed, k, _U(low), scale, zero, _U(half), grouped, values, fields, to
+                                        packed, k, low, _U(words), of_group[piece], grouped, values, to
                                     )
+                            exponents(values, _U(length * STRIDE), normal, fields)
+                            set_rounding(np.int32(TO_ZERO))
                             for row in range(rows):
                                 to = _U(((piece * rows + row) * warp_rows + w) * STRIDE)
-                                peaks(fa, _U(row), _U(at), fields, length, _U(2 * half), peak)
+                                mine = _U(rows_of[row])
+                                peaks(fa, mine, _U(at), fields, length, peak)
                                 if length == 8:
-                                    step8(a, _U(row), _U(at), values, peak, _U(2 * half), acc, to)
+                                    step8(a, mine, _U(at), values, peak, acc, to)
                                 else:
-                                    step16(a, _U(row), _U(at), values, peak, _U(2 * half), acc, to)
-            _release(
-                acc, slots, tile, first, last, per, rows, warp_rows, half_tile, starts, begun, sums, done
+                                    step16(a, mine, _U(at), values, peak, acc, to)
+                            set_rounding(np.int32(TO_NEAREST))
+            count = _release(
+                acc,
+                slots,
+                tile,
+                first,
+                last,
+                per,
+                rows,
+                warp_rows,
+                tile_words,
+                lows,
+                starts,
+                block0,
+                tile0,
+                tile1,
+                begun,
+                sums,
+                done,
+                count,
             )
+    return count
 
 
 @compiled
-def _turn_to(scales, zeros, low, half, out):
-    """What a piece's columns need of one group: scale, 8193 and 8192 times it (exact), and zero point.
-
-    Args:
-        scales: uint16 (columns,), fp16 bits, finite.
-        zeros: uint8 (byte columns,), packed.
-        low: First byte column.
-        half: Byte columns.
-        out: Out, fp32 (4, STRIDE).
-    """
-    for plane in range(2):
-        for c in range(half):
-            byte, to = low + c, plane * half + c
-            # byte b of a word holds columns x0 + 2 plane + 4 x2, x0 = b >> 1, x2 = b & 1 (1.1)
-            column = (byte >> 2) * 8 + ((byte & 3) >> 1) + 2 * plane + 4 * (byte & 1)
-            bits = np.int32(scales[column])
-            # fp16 to fp32: the mantissa moves up 13 bits, the exponent's bias grows by 112; subnormals too
-            scale = value32(np.int32((bits & np.int32(0x7FFF)) << np.int32(13))) * _REBIAS  # exact
-            scale = -scale if bits & np.int32(0x8000) else scale
-            out[0, to] = scale
-            out[1, to] = scale * np.float32(8193)
-            out[2, to] = scale * np.float32(8192)
-            out[3, to] = np.float32((np.int32(zeros[byte]) >> np.int32(4 * plane)) & np.int32(15))
-
-
-@compiled
-def _release(acc, slots, tile, first, last, per, rows, warp_rows, half_tile, starts, begun, sums, done):
+def _release(
+    acc,
+    slots,
+    tile,
+    first,
+    last,
+    per,
+    rows,
+    warp_rows,
+    tile_words,
+    lows,
+    starts,
+    block0,
+    tile0,
+    tile1,
+    begun,
+    sums,
+    done,
+    count,
+):
     """Let go of every slice that ends after k-tile ``tile``, in column tiles ``[first, last)``.
 
     Args:
@@ -343,41 +339,60 @@ def _release(acc, slots, tile, first, last, per, rows, warp_rows, half_tile, sta
         per: Column tiles of a piece.
         rows: Rows of A.
         warp_rows: R.
-        half_tile: Byte columns of a column tile.
+        tile_words: Words of a column tile.
+        lows: First word of each piece.
         starts: int64 (blocks + 1,).
+        block0: Number of the first block.
+        tile0: First column tile of the item.
+        tile1: Its end.
         begun: In and out, int32 (blocks, column tiles): k-tile in which the running slice began.
         sums: Out.
         done: Out.
+        count: Rows of ``done`` so far.
     """
+    width = (tile1 - tile0) * 4 * tile_words  # byte columns
     for block in range(slots.shape[0]):
         for column in range(first, last):
             slot = slots[block, column, tile]
             if slot < 0:
                 continue
-            done[slot, block, column, 0] = begun[block, column]
-            done[slot, block, column, 1] = tile + 1
-            begun[block, column] = tile + 1
+            done[count, 0], done[count, 1] = block0 + block, column
+            done[count, 2], done[count, 3] = begun[block, column - tile0], tile + 1
+            count += 1
+            begun[block, column - tile0] = tile + 1
             piece = (column - first) // per
-            start = first + piece * per
-            half = min(per, last - start) * half_tile
-            for row in range(starts[block], starts[block + 1]):
-                for plane in range(2):
-                    at = (piece * rows + row) * warp_rows * STRIDE
-                    _take(
-                        acc[at + plane * half + (column - start) * half_tile :],
-                        warp_rows,
-                        sums[slot, row, plane, column * half_tile : (column + 1) * half_tile],
-                    )
+            for row in range(starts[block] - starts[0], starts[block + 1] - starts[0]):
+                _take(
+                    acc[(piece * rows + row) * warp_rows * STRIDE :],
+                    column * tile_words - lows[piece],
+                    tile_words,
+                    warp_rows,
+                    sums[(slot * rows + row) * 2 * width + (column - tile0) * 4 * tile_words :],
+                    width,
+                )
+    return count
 
 
 @compiled
-def _take(acc, warp_rows, out):
-    """fp32 adds over warp rows, f0 + f1 or f0 + (f1 + (f2 + f3)) (6.4); the accumulators go back to +0."""
-    for c in range(out.shape[0]):
-        if warp_rows == 2:
-            total = acc[c] + acc[STRIDE + c]  # RNE
-        else:
-            total = acc[c] + (acc[STRIDE + c] + (acc[2 * STRIDE + c] + acc[3 * STRIDE + c]))  # RNE, thrice
-        out[c] = total * _UNLIFT  # exact: a multiple of 2^-53
-        for w in range(warp_rows):
-            acc[w * STRIDE + c] = np.float32(0)
+def _take(acc, low, words, warp_rows, out, width):
+    """fp32 adds over warp rows, f0 + f1 or f0 + (f1 + (f2 + f3)) (6.4); the accumulators go back to +0.
+
+    Args:
+        acc: fp32, those of one row and piece, (warp rows, STRIDE).
+        low: First word of the column tile in the piece.
+        words: Words of the column tile.
+        warp_rows: R.
+        out: Out, fp32: byte columns of the tile in plane 0, and ``width`` further in plane 1.
+        width: Byte columns of a plane.
+    """
+    for nibble in range(8):
+        for w in range(words):
+            c = nibble * MOST_WORDS + low + w
+            if warp_rows == 2:
+                total = acc[c] + acc[STRIDE + c]  # RNE
+            else:
+                upper = acc[STRIDE + c] + (acc[2 * STRIDE + c] + acc[3 * STRIDE + c])  # RNE, twice
+                total = acc[c] + upper  # RNE
+            out[(nibble & 1) * width + 4 * w + (nibble >> 1)] = total * _UNDROP  # exact
+            for row in range(warp_rows):
+                acc[row * STRIDE + c] = np.float32(0)

@@ -159,11 +159,17 @@ def operand_planes(weights: Weights, expert: int) -> Stored:
 
 def finite_operands(weights: Weights, expert: int) -> bool:
     """Whether no operand of this expert is infinite or NaN."""
-    if weights.group == -1:
-        return True  # the operand is an integer; the scale is applied to the sum
     magnitude = bits16(weights.scales[expert]) & np.uint16(0x7FFF)  # in the order of the values; NaN is last
-    largest = float(widen(magnitude.max(keepdims=True).view(weights.scales.dtype)).item())
-    return largest * 15 < (65520 if weights.dtype == "float16" else 2.0**127)  # False for NaN too
+    return finite_up_to(weights, magnitude.max(keepdims=True).view(weights.scales.dtype)).item()
+
+
+def finite_up_to(weights: Weights, largest: Stored) -> npt.NDArray[np.bool_]:
+    """Whether no operand is infinite or NaN where a scale is as large as ``largest``; any shape."""
+    if weights.group == -1:
+        return np.ones(largest.shape, dtype=np.bool_)  # the scale is applied to the sum
+    return widen(largest).astype(np.float64) * 15 < (
+        65520 if weights.dtype == "float16" else 2.0**127
+    )  # False for NaN too
 
 
 def dequantize(weights: Weights, expert: int) -> Stored:

@@ -15,9 +15,9 @@ from mechanism.kernel.alignment import Alignment, block_routes
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, from_planes
 from mechanism.kernel.errors import ShapeError
-from mechanism.kernel.rounding import F32, Stored, add, multiply, narrow, storage, widen
+from mechanism.kernel.rounding import Stored, multiply, narrow, storage, widen
 from mechanism.kernel.shapes import require_gemm
-from mechanism.kernel.sums import SliceSums, TileSums
+from mechanism.kernel.sums import SliceSums
 from mechanism.values import frozen
 
 Executed = tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]
@@ -78,10 +78,7 @@ def marlin_gemm(  # noqa: PLR0913 - the operator's own arguments, named at every
     """
     _require(a, weights, alignment, launch, top_k=top_k, topk_weights=topk_weights)
     sums = summed(a, weights, alignment, launch, top_k=top_k, arch=arch, kernel=kernel)
-    accumulated = np.zeros((alignment.routes, 2, weights.n // 2), dtype=np.float32)
-    for tile in sums:
-        accumulated[tile.routes, :, tile.columns] = _reduce(tile, weights.dtype, fp32_reduce=fp32_reduce)
-    output = narrow(from_planes(accumulated), weights.dtype)  # 7.2, one rounding
+    output = sums.rounded(fp32_reduce=fp32_reduce)
     experts = _expert_of_route(alignment)
     output = _finish(output, weights, experts, topk_weights)
     unwritten = tuple(np.flatnonzero(experts < 0).tolist())
@@ -115,16 +112,6 @@ def contributions(
             for part in tile.slices
         )
         yield tile.routes, width, finished
-
-
-def _reduce(tile: TileSums, dtype: str, *, fp32_reduce: bool) -> F32:
-    """Slices from the highest k down to the one that holds k = 0 (7.1)."""
-    acc = tile.slices[-1]
-    for part in tile.slices[-2::-1]:
-        if not fp32_reduce:
-            acc = widen(narrow(acc, dtype))  # RN16: the running sum waits in the output buffer (7.4)
-        acc = add(part, acc)  # RNE
-    return acc
 
 
 def _finish(

@@ -16,7 +16,7 @@ from mechanism.kernel.dequantize import Weights, as_loaded
 from mechanism.kernel.devices import rests_on_driver_counts
 from mechanism.kernel.errors import AlignmentError, ShapeError
 from mechanism.kernel.gemm import Executed, Multiply, marlin_gemm
-from mechanism.kernel.rounding import Stored, widen
+from mechanism.kernel.rounding import Stored, has_nan
 from mechanism.kernel.shapes import require_layer
 from mechanism.values import frozen
 
@@ -118,7 +118,7 @@ def _assumptions(
         "U1": rests_on_driver_counts(arch),
         "U2": bool(ambiguous_gates),
         "U3": True,  # only valid rows are computed, wherever they sit in their block
-        "U4": any(bool(np.isnan(widen(surface)).any()) for surface in surfaces),
+        "U4": any(has_nan(surface) for surface in surfaces),
         "U7": top_k == 1 or top_k >= 64,
         "U8": build.name == "vllm==0.11.0",
         "U9": build.name == "vllm==0.29.0",

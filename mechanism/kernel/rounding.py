@@ -105,6 +105,12 @@ def bits16(stored: Stored) -> U16:
     return stored.view(np.uint16)
 
 
+def has_nan(stored: Stored) -> bool:
+    """Whether any of these 16-bit values is a NaN."""
+    infinite = np.uint16(0x7C00 if stored.dtype == np.float16 else 0x7F80)
+    return bool(((bits16(stored) & np.uint16(0x7FFF)) > infinite).any())
+
+
 def differing_bits(got: npt.NDArray[np.generic], want: npt.NDArray[np.generic]) -> npt.NDArray[np.intp]:
     """Flat indices whose bit patterns differ: -0.0 is not 0.0, and NaN payloads count.
 

@@ -8,6 +8,7 @@ there, by the loop that computes; nothing is copied from the plan afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +17,11 @@ from mechanism.kernel import versions
 from mechanism.kernel.alignment import Alignment, block_routes
 from mechanism.kernel.chain import Chain, FastChain, GeneralChain, Rows
 from mechanism.kernel.configuration import Launch
-from mechanism.kernel.dequantize import Weights, finite_operands, operand_planes
+from mechanism.kernel.dequantize import Weights, finite_operands, from_planes, operand_planes
 from mechanism.kernel.panel import Panel, activations, k_view
 from mechanism.kernel.parallel import ordered, threads
-from mechanism.kernel.rounding import F32, Stored, add, bits16
-from mechanism.kernel.schedule import Schedule
+from mechanism.kernel.rounding import F32, Stored, add, bits16, narrow, widen
+from mechanism.kernel.schedule import Schedule, Slice
 from mechanism.kernel.tensor_core import decode, rules
 from mechanism.values import frozen
 
@@ -71,6 +72,14 @@ def schedule_of(
     )
 
 
+@lru_cache(maxsize=32)
+def cuts(schedule: Schedule) -> tuple[tuple[tuple[Slice, ...], ...], ...]:
+    """Slices of every tile, by block and column tile. Kept: a sweep comes back to the same schedules."""
+    slices = [tile.slices for tile in schedule]
+    n_tiles = schedule.n_tiles
+    return tuple(tuple(slices[low : low + n_tiles]) for low in range(0, len(slices), n_tiles))
+
+
 class SliceSums:
     """Iterates over ``TileSums``; ``executed`` is complete once the iteration is."""
 
@@ -89,9 +98,11 @@ class SliceSums:
         self._rule = rules(arch, weights.dtype)
         self._interleaved = versions.version(kernel).interleaved_rows
         self._schedule = schedule_of(weights, alignment, launch, kernel=kernel)
-        n_tiles = self._schedule.n_tiles
-        slices = [tile.slices for tile in self._schedule]
-        self._cuts = [slices[low : low + n_tiles] for low in range(0, len(slices), n_tiles)]  # by block
+        self._cuts = cuts(self._schedule)
+        self._routes = [
+            np.array(block_routes(alignment, block), dtype=np.intp)
+            for block in range(len(alignment.expert_ids))
+        ]
         self._fast = weights.dtype == "float16"
         self._executed: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
 
@@ -99,28 +110,35 @@ class SliceSums:
         """(block, column tile, ((cta, begin, end), ...)) of every tile that was summed, sorted."""
         return tuple((*tile, tuple(done)) for tile, done in sorted(self._executed.items()))
 
+    def rounded(self, *, fp32_reduce: bool) -> Stored:
+        """The slices of every tile added up and rounded once, (routes, N); 0 for a route without a slot.
+
+        (7.1, 7.2, 7.4)
+        """
+        weights = self._weights
+        planes = np.zeros((self._alignment.routes, 2, weights.n // 2), dtype=np.float32)
+        for tile in self:
+            planes[tile.routes, :, tile.columns] = _reduce(tile, weights.dtype, fp32_reduce=fp32_reduce)
+        return narrow(from_planes(planes), weights.dtype)  # 7.2
+
     def __iter__(self) -> Iterator[TileSums]:
         self._executed.clear()
-        routes = {
-            block: np.array(block_routes(self._alignment, block), dtype=np.intp)
-            for block in range(len(self._alignment.expert_ids))
-        }
         n_tiles = self._schedule.n_tiles
         walks = []
-        for experts in self._batches(routes):
-            rows = sum(len(routes[block]) for _, blocks in experts for block in blocks)
+        for experts in self._batches():
+            rows = sum(len(self._routes[block]) for _, blocks in experts for block in blocks)
             width = ROWS * WIDTH // max(rows, ROWS)
             tiles = max(1, width // (self._schedule.tile_k // 32 * self._schedule.tile_n))
             walks += [(experts, first, min(first + tiles, n_tiles)) for first in range(0, n_tiles, tiles)]
-        for done in ordered(lambda walk: list(self._walk(routes, *walk)), walks, most=threads()):
+        for done in ordered(lambda walk: list(self._walk(*walk)), walks, most=threads()):
             yield from done
 
-    def _batches(self, routes: dict[int, npt.NDArray[np.intp]]) -> Iterator[list[tuple[int, list[int]]]]:
+    def _batches(self) -> Iterator[list[tuple[int, list[int]]]]:
         """Lists of (expert, blocks) that share a chain; one list holds what needs the general scheme."""
         batch: list[tuple[int, list[int]]] = []
         held = 0
         for expert, blocks in self._by_expert():
-            rows = sum(len(routes[block]) for block in blocks)
+            rows = sum(len(self._routes[block]) for block in blocks)
             if batch and held + rows > ROWS:
                 yield batch
                 batch, held = [], 0
@@ -129,9 +147,9 @@ class SliceSums:
         if batch:
             yield batch
 
-    def _by_expert(self) -> Iterator[tuple[int, list[int]]]:
+    def _by_expert(self, rows: int = 64) -> Iterator[tuple[int, list[int]]]:
         """Consecutive blocks of one expert, at most a few so that a chain's rows stay bounded."""
-        most = max(1, 64 // self._alignment.block_size_m)
+        most = max(1, rows // self._alignment.block_size_m)
         expert_ids = self._alignment.expert_ids
         blocks: list[int] = []
         for block, expert in enumerate(expert_ids):
@@ -142,7 +160,6 @@ class SliceSums:
 
     def _walk(
         self,
-        routes: dict[int, npt.NDArray[np.intp]],
         experts: list[tuple[int, list[int]]],
         first: int,
         last: int,
@@ -150,8 +167,8 @@ class SliceSums:
         """One pass over K for these experts and column tiles ``[first, last)``."""
         half = self._schedule.tile_n // 2
         columns = slice(first * half, last * half)
-        for chain, blocks in self._chains(experts, routes, columns):
-            runs = list(self._runs(blocks, routes, first, last))
+        for chain, blocks in self._chains(experts, columns):
+            runs = list(self._runs(blocks, first, last))
             parts: dict[tuple[int, int], list[F32]] = {}
             for tile in range(self._schedule.k_tiles):
                 chain.advance(tile)
@@ -164,7 +181,7 @@ class SliceSums:
                     self._record(run, len(sums) - 1, tile + 1)
             for run in runs:
                 yield TileSums(
-                    routes=routes[run.block],
+                    routes=self._routes[run.block],
                     columns=slice(run.first * half, run.last * half),
                     slices=tuple(parts[run.block, run.first]),
                 )
@@ -175,12 +192,10 @@ class SliceSums:
             begin = done[-1][2] if done else 0  # where these accumulators started from +0
             done.append((ctas[index], begin, end))
 
-    def _runs(
-        self, blocks: list[int], routes: dict[int, npt.NDArray[np.intp]], first: int, last: int
-    ) -> Iterator[_Run]:
+    def _runs(self, blocks: list[int], first: int, last: int) -> Iterator[_Run]:
         start = 0
         for block in blocks:
-            rows = slice(start, start + len(routes[block]))
+            rows = slice(start, start + len(self._routes[block]))
             start = rows.stop
             cut = self._cuts[block][first:last]
             ends = [tuple(part.end for part in slices) for slices in cut]
@@ -201,14 +216,13 @@ class SliceSums:
     def _chains(
         self,
         experts: list[tuple[int, list[int]]],
-        routes: dict[int, npt.NDArray[np.intp]],
         columns: slice,
     ) -> Iterator[tuple[Chain, list[int]]]:
         """One fast chain for all that is in its domain, a general one for each expert that is not."""
         tile_k, interleaved = self._schedule.tile_k, self._interleaved
         inside = []
         for expert, blocks in experts:
-            rows = self._a[np.concatenate([routes[block] for block in blocks]) // self._top_k]
+            rows = self._a[np.concatenate([self._routes[block] for block in blocks]) // self._top_k]
             if self._fast and finite_operands(self._weights, expert) and np.isfinite(rows).all():
                 inside.append((expert, blocks, rows))
             else:
@@ -251,3 +265,13 @@ def _add_warp_rows(parts: F32) -> F32:
     if len(others) == 1:
         return add(first, others[0])  # RNE
     return add(first, add(others[0], add(others[1], others[2])))  # RNE, three times
+
+
+def _reduce(tile: TileSums, dtype: str, *, fp32_reduce: bool) -> F32:
+    """Slices from the highest k down to the one that holds k = 0 (7.1)."""
+    acc = tile.slices[-1]
+    for part in tile.slices[-2::-1]:
+        if not fp32_reduce:
+            acc = widen(narrow(acc, dtype))  # RN16: the running sum waits in the output buffer (7.4)
+        acc = add(part, acc)  # RNE
+    return acc

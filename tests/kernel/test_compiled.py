@@ -1,7 +1,11 @@
 """The compiled GEMM against the numpy one: equal bits, the same slices."""
 
+import hashlib
+import importlib
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +56,7 @@ def drawn(seed: int, shaped: Callable[..., Any], **sizes: Any) -> Problem:
     spread=st.sampled_from((0, 4, 12)),
     kernel=st.sampled_from(("vllm==0.22.0", "vllm==0.11.0")),
     tokens=st.integers(1, 30),
+    n=st.sampled_from((256, 768)),
 )
 def test_equal_bits(  # noqa: PLR0917 - drawn, by name
     seed: int,
@@ -63,10 +68,11 @@ def test_equal_bits(  # noqa: PLR0917 - drawn, by name
     spread: int,
     kernel: str,
     tokens: int,
+    n: int,
 ) -> None:
-    """Any tile, grid, group, rules and build; activations of every kind."""
+    """Any tile, grid, group, rules and build; activations of every kind; pieces that are full and not."""
     compare(
-        drawn(seed, shaped, tokens=tokens, k=256, n=256, group=group, spread=spread),
+        drawn(seed, shaped, tokens=tokens, k=256, n=n, group=group, spread=spread),
         tile,
         grid,
         arch=arch,
@@ -81,6 +87,53 @@ def test_a_million_elements(shaped: Callable[..., Any], arch: str) -> None:
     """Of every kind and both steps."""
     made = drawn(5, shaped, tokens=512, top_k=2, experts=8, k=256, n=1024, spread=4)
     assert compare(made, (64, 128), 82, arch=arch) >= 1_000_000
+
+
+def test_machine_code_is_thrown_away_with_what_went_into_it() -> None:
+    """Numba looks at the file of a function alone; what else went into it is named there by its digest."""
+    kernel = Path(compiled.__file__).parent
+    parts = [kernel / f"compiled_{name}.py" for name in ("ends", "weights", "words")]
+    found = hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
+    named = re.search(r'INLINED = "([0-9a-f]{64})"', (kernel / "compiled_loops.py").read_text())
+    assert named is not None
+    assert named[1] == found, (
+        f"a part of the loops has changed: write INLINED = {found!r} in compiled_loops.py"
+    )
+
+
+@pytest.mark.parametrize("n", [64, 256, 448, 512, 576, 704, 1088])
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_pieces_of_every_width(n: int, threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Narrower than what the loops take at a time, just as wide, and a last one that overlaps the one before."""
+    monkeypatch.setenv("NUMBA_NUM_THREADS", threads)
+    compare(problem(11, n=n, tokens=70, experts=2), (128, 64), 13, arch="sm_86")
+    compare(problem(12, n=n, tokens=9, spread=4), (128, 64), 5, arch="sm_90")
+
+
+def test_rounding_to_half_of_every_neighbour() -> None:
+    """Every fp16 value, the fp32 values around it and half way to the next, and a sample of all fp32 ones."""
+    ends = importlib.import_module("mechanism.kernel.compiled_ends")
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
+    near = halves.astype(np.int64)[:, np.newaxis] + np.array([-4096, -1, 0, 1, 2048, 4095, 4096, 4097])
+    bits = np.concatenate([near.ravel() % 2**32, np.arange(0, 2**32, 65_521)]).astype(np.uint32)
+    values = bits.view(np.float32)
+    values = values[np.isfinite(values)]
+    got = np.array([ends._half(value) for value in values], dtype=np.uint16)
+    with np.errstate(over="ignore"):
+        want = values.astype(np.float16).view(np.uint16)
+    assert np.flatnonzero(got != want).tolist() == []
+
+
+@pytest.mark.parametrize("fp32_reduce", [True, False])
+def test_reductions(fp32_reduce: bool) -> None:  # noqa: FBT001 - named at the call
+    """In fp32 the compiled code adds up slices itself, otherwise it hands them over."""
+    compare(problem(13, n=512, k=512), (64, 128), 23, arch="sm_86", fp32_reduce=fp32_reduce)
+
+
+def test_rounding_is_as_before_afterwards() -> None:
+    """The loops round toward zero; nothing else in the process may."""
+    compare(problem(14, n=512), (64, 128), 7, arch="sm_86")
+    assert np.float32(1) + np.float32(2.0**-24 * 1.5) == np.float32(1 + 2.0**-23)
 
 
 @pytest.mark.parametrize(

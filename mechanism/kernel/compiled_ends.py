@@ -1,0 +1,120 @@
+"""Before and after the compiled loops: operands of A, what scales there are, slices added up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mechanism.kernel.compiled_words import bits32, compiled, value32
+
+DROP = 60  # A is taken times 2^-DROP: see `compiled_loops`
+BIAS = 127 + DROP  # what is taken off the exponent fields of A
+ZERO = -128  # the exponent byte of a zero in A
+_SCALE = np.float32(2.0 ** (112 - DROP))
+
+
+@compiled
+def operands(bits, tile_k, interleaved, values, exponents, finite):
+    """A as the loops take it: times 2^-DROP, K as (k-tile, warp row, instruction, 16).
+
+    Args:
+        bits: uint16 (rows, K), fp16.
+        tile_k: K extent of a tile.
+        interleaved: Rows of vllm 0.11.0 (A.1).
+        values: Out, fp32, same shape.
+        exponents: Out, int8, same shape: exponent fields of fp32 less BIAS; subnormals enter with that of
+            -14, zeros have ZERO.
+        finite: Out, bool (rows,).
+    """
+    warp_rows = tile_k // 32
+    for row in range(bits.shape[0]):
+        most = np.uint16(0)
+        for run in range(bits.shape[1] // 16):
+            tile, w, h = run // (2 * warp_rows), run // 2 % warp_rows, run % 2
+            offset = 16 * (w + warp_rows * h) if interleaved else 32 * w + 16 * h
+            start, to = tile * tile_k + offset, run * 16
+            for i in range(16):
+                word = np.int32(bits[row, start + i])
+                magnitude = np.int32(word & np.int32(0x7FFF))
+                # the mantissa moves up 13 bits, the exponent's bias grows by 112; subnormals too
+                value = value32(np.int32(magnitude << np.int32(13))) * _SCALE  # exact
+                values[row, to + i] = -value if word & np.int32(0x8000) else value
+                field = max(np.int32(magnitude >> np.int32(10)), np.int32(1)) + np.int32(112 - BIAS)
+                exponents[row, to + i] = np.int8(field if magnitude else np.int32(ZERO))
+                most = max(most, np.uint16(magnitude))
+        finite[row] = most < np.uint16(0x7C00)
+
+
+@compiled
+def survey(scales, experts, largest, subnormal):
+    """Largest magnitude of each expert's scales, and whether one is subnormal.
+
+    Args:
+        scales: uint16 (E, K/group, N), fp16 bits.
+        experts: int64 (n,), which.
+        largest: Out, uint16 (n,): bits without the sign.
+        subnormal: Out, bool (n,).
+    """
+    for index in range(len(experts)):
+        most, least = np.uint16(0), np.uint16(0xFFFF)
+        for group in range(scales.shape[1]):
+            row = scales[experts[index], group]
+            for c in range(len(row)):
+                bits = np.uint16(row[c] & np.uint16(0x7FFF))
+                most = max(most, bits)
+                least = min(least, np.uint16(bits - np.uint16(1)))  # a zero becomes the largest
+        largest[index] = most
+        subnormal[index] = least < np.uint16(0x3FF)
+
+
+@compiled
+def _half(value):
+    """RN16 of a finite fp32 value, as bits: ties to even, subnormals kept, overflow to Inf."""
+    bits = np.uint32(bits32(value))
+    magnitude = np.uint32(bits & np.uint32(0x7FFF_FFFF))
+    odd = np.uint32(np.uint32(magnitude >> np.uint32(13)) & np.uint32(1))
+    normal = np.uint32(np.uint32(magnitude - np.uint32(112 << 23) + np.uint32(0xFFF) + odd) >> np.uint32(13))
+    normal = normal if normal < np.uint32(0x7C00) else np.uint32(0x7C00)
+    # in [1/2, 1) fp32 has the quantum of subnormal fp16, 2^-24: adding 1/2 rounds to it
+    shifted = np.float32(value32(np.int32(magnitude)) + np.float32(0.5))
+    subnormal = np.uint32(np.uint32(bits32(shifted)) - np.uint32(0x3F00_0000))
+    kept = normal if magnitude >= np.uint32(113 << 23) else subnormal
+    return np.uint16(kept | np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(0x8000)))
+
+
+@compiled
+def add_up(sums, items, begins, counts, starts, routes, half_tile, out):
+    """Slices from the highest k down to the one that holds k = 0, fp32 (7.1), rounded to fp16 (7.2).
+
+    Args:
+        sums: fp32, flat, as ``sweep`` left those of its items: finite.
+        items: As for ``sweep``.
+        begins: As for ``sweep``.
+        counts: int64 (blocks, column tiles), slices.
+        starts: int64 (blocks + 1,), where the rows of each block begin.
+        routes: int64, output row of each row of each block, block after block.
+        half_tile: Byte columns of a column tile.
+        out: Out, uint16 (routes, N), fp16 bits, natural order of columns.
+    """
+    buffer = np.empty(half_tile, dtype=np.float32)
+    words = np.empty(half_tile, dtype=np.uint16)
+    for index in range(items.shape[0]):
+        _, block0, block1, tile0, tile1, _ = items[index]
+        rows, width = starts[block1] - starts[block0], (tile1 - tile0) * half_tile
+        for block in range(block0, block1):
+            for row in range(starts[block], starts[block + 1]):
+                for column in range(tile0, tile1):
+                    for plane in range(2):
+                        at = begins[index] + ((row - starts[block0]) * 2 + plane) * width
+                        at += (column - tile0) * half_tile
+                        last = counts[block, column] - 1
+                        buffer[:] = sums[at + last * rows * 2 * width :][:half_tile]
+                        for part in range(last - 1, -1, -1):
+                            lower = sums[at + part * rows * 2 * width :]
+                            for c in range(half_tile):
+                                buffer[c] = lower[c] + buffer[c]  # RNE
+                        for c in range(half_tile):
+                            words[c] = _half(buffer[c])
+                        natural = out[routes[row], column * 2 * half_tile + 2 * plane :]
+                        for word in range(half_tile // 4):
+                            for byte in range(4):  # columns x0 + 2 plane + 4 x2 of a word (1.1)
+                                natural[8 * word + (byte >> 1) + 4 * (byte & 1)] = words[4 * word + byte]

@@ -1,0 +1,84 @@
+"""What the compiled arithmetic needs of the machine and numba has no name for: bits, rounding, prefetch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+TO_ZERO, TO_NEAREST = 0, 1  # for set_rounding, as LLVM numbers them
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` as machine code that lets go of the interpreter, kept where numba keeps it."""
+    make: Any = numba.njit
+    made: Callable[..., Any] = make(nogil=True, cache=True, error_model="numpy", boundscheck=False)(function)
+    return made
+
+
+def _bitcast(result: Any, argument: Any, to: ir.Type) -> Any:
+    def build(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], to)
+
+    return result(argument), build
+
+
+@intrinsic
+def bits32(_context: Any, value: Any) -> Any:
+    """The int32 whose bits an fp32 value has."""
+    return _bitcast(types.int32, value, ir.IntType(32))
+
+
+@intrinsic
+def value32(_context: Any, bits: Any) -> Any:
+    """The fp32 value that has the bits of an int32."""
+    return _bitcast(types.float32, bits, ir.FloatType())
+
+
+@intrinsic
+def fma(_context: Any, x: Any, y: Any, z: Any) -> Any:  # noqa: ARG001 - numba matches them by name
+    """fp32 x * y + z, rounded once."""
+
+    def build(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return types.float32(types.float32, types.float32, types.float32), build
+
+
+@intrinsic
+def set_rounding(_context: Any, mode: Any) -> Any:  # noqa: ARG001 - likewise
+    """How this thread rounds from here on: TO_ZERO or TO_NEAREST, int32."""
+
+    def build(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])
+        builder.call(builder.module.declare_intrinsic("llvm.set.rounding", (), kind), arguments)
+        return context.get_dummy_value()
+
+    return types.void(types.int32), build
+
+
+@intrinsic
+def prefetch(_context: Any, array: Any, row: Any, column: Any) -> Any:
+    """Ask for the cache line of ``array[row, column]``: a hint, which reads nothing."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        view = arrayobj.make_array(kind)(context, builder, arguments[0])  # type: ignore[no-untyped-call]
+        at = [context.cast(builder, arguments[i], signature.args[i], types.intp) for i in (1, 2)]
+        pointer = cgutils.get_item_pointer(  # type: ignore[no-untyped-call]
+            context, builder, kind, view, at, wraparound=False
+        )
+        byte = ir.PointerType(ir.IntType(8))
+        number = ir.IntType(32)
+        hint = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        )
+        builder.call(hint, [builder.bitcast(pointer, byte), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, row, column), build
