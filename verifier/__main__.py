@@ -259,6 +259,8 @@ def program() -> NoReturn:
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else 0
     for stream in (sys.stdout, sys.stderr):
+        if stream is None:  # it was closed before this program began
+            continue
         try:
             stream.flush()
         except OSError:  # the reader is gone, and what it was to be told with it

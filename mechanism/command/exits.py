@@ -78,6 +78,8 @@ def ends_at_once(program: Callable[[], Any]) -> Callable[[], NoReturn]:
         if "torch" in sys.modules or not isinstance(code, int):  # a GPU's driver has its own to do
             sys.exit(code)
         for stream in (sys.stdout, sys.stderr):
+            if stream is None:  # it was closed before this program began
+                continue
             try:
                 stream.flush()
             except OSError:  # the reader is gone, and what it was to be told with it

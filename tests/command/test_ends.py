@@ -1,5 +1,6 @@
 """How both programs end: with their code, all that they said written, and in words where nobody can read it."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,24 @@ def test_nowhere_to_write_is_one_line_and_4(arguments: tuple[object, ...], said:
             check=False,
         )
     assert (done.returncode, done.stderr) == (4, said)
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("mechanism", "schedule", QUICK), 0),
+        (("mechanism", "status", "/no/such"), 4),
+        (("verifier", "check", QUICK.parents[1] / "runs" / "route-block"), 0),
+        (("verifier", "check", QUICK), 3),
+    ],
+)
+def test_a_stream_that_is_closed_is_no_verdict(arguments: tuple[object, ...], code: int, closed: int) -> None:
+    """As a daemon starts programs: the exit code is what it is, and nothing else is said."""
+    argv = " ".join(shlex.quote(str(word)) for word in (sys.executable, "-m", *arguments))
+    done = subprocess.run(["sh", "-c", f"{argv} {closed}>&-"], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("program", ["mechanism", "verifier"])
