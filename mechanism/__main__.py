@@ -13,8 +13,9 @@ import click
 
 from mechanism.command.exits import REFUSED, TABLE, ends_at_once, reported
 from mechanism.command.gpu_options import gpu
+from mechanism.command.place import Place
 
-PLAN = click.argument("plan", type=click.Path(path_type=Path))
+PLAN = click.argument("plan", type=Place(path_type=Path))
 
 
 @click.group(epilog=TABLE, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -46,9 +47,7 @@ def freeze(plan: Path) -> int:
 
 @cli.command()
 @PLAN
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Bundle folder; default runs/local/<plan>-<time>."
-)
+@click.option("--out", type=Place(path_type=Path), help="Bundle folder; default runs/local/<plan>-<time>.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Cold processes at a time; default: one per core.")
 @click.option("--resume", is_flag=True, help="Go on with the bundle in --out: run what has no valid record.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -72,7 +71,7 @@ def run(plan: Path, out: Path | None, jobs: int | None, form: str, *, resume: bo
 
 
 @cli.command()
-@click.argument("bundle", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("bundle", metavar="DIR", type=Place(path_type=Path))
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @reported
 def status(bundle: Path, form: str) -> int:
@@ -88,9 +87,7 @@ def status(bundle: Path, form: str) -> int:
 
 @cli.command()
 @PLAN
-@click.option(
-    "--svg", type=click.Path(path_type=Path, dir_okay=False), help="Draw the schedule into this file."
-)
+@click.option("--svg", type=Place(path_type=Path, dir_okay=False), help="Draw the schedule into this file.")
 @reported
 def schedule(plan: Path, svg: Path | None) -> int:
     """Print which padded blocks of PLAN are direct and which are split, and which routes move."""
@@ -101,9 +98,9 @@ def schedule(plan: Path, svg: Path | None) -> int:
 
 @cli.command()
 @click.option("--model", help="A known model, e.g. qwen3-coder-30b-a3b, mixtral-8x7b, deepseek-v3.")
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A Hugging Face config.json.")
+@click.option("--config", type=Place(path_type=Path, dir_okay=False), help="A Hugging Face config.json.")
 @click.option(
-    "--checkpoint", type=click.Path(path_type=Path, file_okay=False), help="A folder with config.json in it."
+    "--checkpoint", type=Place(path_type=Path, file_okay=False), help="A folder with config.json in it."
 )
 @click.option("--group-size", type=int, help="Take the weights as AWQ with this group size.")
 @click.option("--gpu", help="A known GPU, e.g. rtx-3090, rtx-4090, a100, h100, h200.")
@@ -118,7 +115,7 @@ def schedule(plan: Path, svg: Path | None) -> int:
 @click.option("--tokens", type=click.IntRange(min=1), help="Tokens in one call of the layer.")
 @click.option(
     "--routes",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=Place(path_type=Path, dir_okay=False),
     help="Recorded topk_ids: .safetensors or .npz.",
 )
 @click.option(
@@ -133,7 +130,7 @@ def schedule(plan: Path, svg: Path | None) -> int:
 )
 @click.option(
     "--write-plan",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=Place(path_type=Path, dir_okay=False),
     help="Write an experiment on this geometry.",
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -159,8 +156,8 @@ def explain(form: str, **asked: Any) -> int:
     show_default=True,
     help="Which captured tensor.",
 )
-@click.option("--plan", type=click.Path(path_type=Path), help="Default: plans/route_block.yaml.")
-@click.option("--bundle", type=click.Path(path_type=Path), help="Trace what a bundle recorded instead.")
+@click.option("--plan", type=Place(path_type=Path), help="Default: plans/route_block.yaml.")
+@click.option("--bundle", type=Place(path_type=Path), help="Trace what a bundle recorded instead.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @reported
 def trace(form: str, **asked: Any) -> int:
@@ -176,16 +173,14 @@ def trace(form: str, **asked: Any) -> int:
 
 
 @cli.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=Place(path_type=Path))
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=Place(path_type=Path, file_okay=False),
     required=True,
     help="Folder for index.html; made if need be.",
 )
-@click.option(
-    "--plan", type=click.Path(path_type=Path), help="Anchor: the plan file the bundle must have run."
-)
+@click.option("--plan", type=Place(path_type=Path), help="Anchor: the plan file the bundle must have run.")
 @click.option("--expect-plan", help="Anchor: the sha256 of that plan.")
 @reported
 def report(bundle: Path, out: Path, plan: Path | None, expect_plan: str | None) -> int:
@@ -218,12 +213,10 @@ def fixture_build(plan: Path) -> int:
 
 
 @fixture.command("import")
-@click.option(
-    "--checkpoint", type=click.Path(path_type=Path), required=True, help="Folder of the checkpoint."
-)
+@click.option("--checkpoint", type=Place(path_type=Path), required=True, help="Folder of the checkpoint.")
 @click.option("--layer", type=click.IntRange(min=0), required=True, help="Number of the MoE layer.")
-@click.option("--hidden", type=click.Path(path_type=Path), help="Hidden states: .npy, or .safetensors.")
-@click.option("--prompt-file", "prompt", type=click.Path(path_type=Path), help="Text; needs the extra hf.")
+@click.option("--hidden", type=Place(path_type=Path), help="Hidden states: .npy, or .safetensors.")
+@click.option("--prompt-file", "prompt", type=Place(path_type=Path), help="Text; needs the extra hf.")
 @click.option("--expect-values", help="sha256 that the dequantised weights must have.")
 @click.option("--private", is_flag=True, help="Keep weights and prompt out of any release: digests only.")
 @reported
@@ -256,7 +249,7 @@ def fixture_import(
 
 
 @cli.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("bundle", type=Place(path_type=Path))
 @click.option(
     "--arithmetic",
     type=click.Choice(["numpy", "numba"]),
@@ -289,7 +282,7 @@ def vectors() -> None:
 
 
 @vectors.command("check")
-@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=Place(path_type=Path))
 @click.option(
     "--arithmetic",
     type=click.Choice(["numpy", "numba"]),
@@ -310,7 +303,7 @@ def vectors_check(folders: tuple[Path, ...], arithmetic: str) -> int:
 
 
 @vectors.command("record")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=Place(path_type=Path))
 @click.option("--engine", type=click.Choice(["vllm"]), required=True, help="Who measures: the pinned build.")
 @reported
 def vectors_record(folder: Path, engine: str) -> int:  # noqa: ARG001 - one engine measures, and is named
@@ -335,9 +328,9 @@ def assumptions(form: str) -> int:
 
 
 @cli.command()
-@click.argument("bundle", type=click.Path(path_type=Path))
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="New file, in .zip or .tar.gz.")
-@click.option("--key", type=click.Path(path_type=Path), help="Private Ed25519 key (PEM) to sign with.")
+@click.argument("bundle", type=Place(path_type=Path))
+@click.option("--out", required=True, type=Place(path_type=Path), help="New file, in .zip or .tar.gz.")
+@click.option("--key", type=Place(path_type=Path), help="Private Ed25519 key (PEM) to sign with.")
 @click.option("--without-raw", is_flag=True, help="Leave the captured tensors out.")
 @click.option(
     "--date",
@@ -366,7 +359,7 @@ def key() -> None:
 
 
 @key.command("new")
-@click.option("--out", "prefix", required=True, type=click.Path(path_type=Path), help="Prefix of both files.")
+@click.option("--out", "prefix", required=True, type=Place(path_type=Path), help="Prefix of both files.")
 @reported
 def key_new(prefix: Path) -> int:
     """Make an Ed25519 pair: PREFIX.pem, which is private, and PREFIX.pub.pem."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from mechanism.command.exits import reported
+from mechanism.command.place import Place
 
 
 @click.group()
@@ -17,10 +18,8 @@ def gpu() -> None:
 
 @gpu.command("plan")
 @click.option("--gpu", "device", required=True, help="A known GPU, e.g. h200.")
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The plan's file."
-)
-@click.option("--claims", type=click.Path(path_type=Path, dir_okay=False), help="Its ledger's file.")
+@click.option("--out", type=Place(path_type=Path, dir_okay=False), required=True, help="The plan's file.")
+@click.option("--claims", type=Place(path_type=Path, dir_okay=False), help="Its ledger's file.")
 @reported
 def gpu_plan(device: str, out: Path, claims: Path | None) -> int:
     """Write the route-block plan of a GPU, and its ledger, from the schedule of the launches it makes."""
@@ -30,8 +29,8 @@ def gpu_plan(device: str, out: Path, claims: Path | None) -> int:
 
 
 @gpu.command("check")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="New folder.")
-@click.option("--vectors", type=click.Path(path_type=Path), multiple=True, help="Folders of golden vectors.")
+@click.option("--out", type=Place(path_type=Path, file_okay=False), required=True, help="New folder.")
+@click.option("--vectors", type=Place(path_type=Path), multiple=True, help="Folders of golden vectors.")
 @click.option("--jobs", type=click.IntRange(min=1), default=4, show_default=True, help="Of the campaign.")
 @click.option("--no-campaign", is_flag=True, help="Leave the cold processes out.")
 @reported

@@ -41,6 +41,8 @@ def package(options: PackageOptions) -> int:
 
 def new_key(prefix: Path) -> int:
     """Make an Ed25519 pair."""
+    if not prefix.name:
+        raise MechanismError(f"--out: expected the prefix of two file names, got {prefix}; add a name to it")
     require_place("--out", prefix)
     from mechanism.package.keys import new_pair  # noqa: PLC0415 - likewise
 

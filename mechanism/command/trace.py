@@ -50,6 +50,11 @@ def _trace(options: TraceOptions) -> Trace:
     asked = Asked(cell=cell, surface=options.surface, row=options.row, column=options.column)
     if bundle is not None and options.plan is not None:
         raise TraceError("expected --bundle or --plan, got both; a bundle holds its plan: leave out --plan")
+    if bundle is None and options.plan is None and not DEFAULT_PLAN.is_file():
+        raise TraceError(
+            f"expected {DEFAULT_PLAN}, the default, below this folder, found none; name a plan by --plan or a"
+            " bundle by --bundle"
+        )
     if bundle is None:
         return trace_plan(options.plan or DEFAULT_PLAN, asked, cache_root())
     if not bundle.is_dir():

@@ -57,6 +57,7 @@ def load_plan(path: Path) -> LoadedPlan:
     """Read one plan. Raises PlanError if the file cannot be read, FaultsError with every fault in it."""
     data = _read(path, what="plan")
     document = load(data, name=path.name)
+    _require_kind(document, path.name, "plan")
     plan = read_yaml(Plan, document, name=path.name)
     return LoadedPlan(name=path.name, data=data, document=document, plan=plan)
 
@@ -78,9 +79,26 @@ def load_ledger(plan: LoadedPlan, folder: Path) -> LoadedLedger:
         data = source.read_bytes()
     name = Path(named).name if named.endswith(".yaml") else f"{named}.yaml"
     document = load(data, name=name)
+    _require_kind(document, name, "ledger")
     return LoadedLedger(
         name=name, data=data, document=document, ledger=read_yaml(Ledger, document, name=name)
     )
+
+
+#: Keys by which a document of another kind is known, and what to do with it.
+_KINDS = {
+    "lock": ({"cells", "launches"}, "give the plan itself, which ends in .yaml"),
+    "ledger": ({"claims", "mutations"}, "a plan names its ledger by `ledger:`; give the plan"),
+    "plan": ({"engine", "phases"}, "give the file of claims"),
+}
+
+
+def _require_kind(document: Document, name: str, wanted: str) -> None:
+    """Raise PlanError for a document that is of another kind as a whole: its keys would all be faults."""
+    keys = document.data.keys() if isinstance(document.data, dict) else set[str]()
+    for kind, (known, way_out) in _KINDS.items():
+        if kind != wanted and known <= keys:
+            raise PlanError(f"{name}: expected a {wanted}, got a {kind}; {way_out}")
 
 
 def lock_path(plan: Path) -> Path:

@@ -100,6 +100,33 @@ def test_a_release_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("argv", "option"),
+    [
+        (["schedule", QUICK, "--svg", ""], "--svg"),
+        (["run", QUICK, "--out", ""], "--out"),
+        (["key", "new", "--out", ""], "--out"),
+        (["gpu", "plan", "--gpu", "a100", "--out", ""], "--out"),
+        (["status", ""], "DIR"),
+        (["freeze", ""], "PLAN"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_an_empty_path_is_none(argv: list[str], option: str) -> None:
+    """A variable that is not set would mean the folder one is in."""
+    done = CliRunner().invoke(cli, argv)
+    assert done.stderr.splitlines()[-1] == (
+        f"Error: Invalid value for '{option}': expected a path, got an empty text"
+    )
+    assert isinstance(done.exception, SystemExit)
+
+
+def test_a_key_without_a_name() -> None:
+    assert CliRunner().invoke(cli, ["key", "new", "--out", "/"]).stderr == (
+        "mechanism: refused: --out: expected the prefix of two file names, got /; add a name to it\n"
+    )
+
+
 def test_a_key_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is never replaced."""
     (tmp_path / "mine.pem").write_text("kept")

@@ -540,6 +540,33 @@ def test_a_plan_that_is_not_there(tmp_path: Path) -> None:
     assert str(caught.value).endswith("none.yaml: cannot be read: No such file or directory; check the path")
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            "plans/quick.lock",
+            "quick.lock: expected a plan, got a lock; give the plan itself, which ends in .yaml",
+        ),
+        (
+            "ledger/claims/quick.yaml",
+            "quick.yaml: expected a plan, got a ledger; a plan names its ledger by `ledger:`; give the plan",
+        ),
+    ],
+)
+def test_a_document_of_another_kind_is_called_so(given: str, said: str) -> None:
+    """In one line; every key of it would be a fault."""
+    with pytest.raises(PlanError) as caught:
+        load_plan(PLANS.parent / given)
+    assert str(caught.value) == said
+
+
+def test_a_plan_for_a_ledger(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_bytes((PLANS / "quick.yaml").read_bytes())
+    with pytest.raises(PlanError) as caught:
+        refusals(tmp_path, ("ledger: quick\n", "ledger: mine.yaml\n"), plan="quick")
+    assert str(caught.value) == "mine.yaml: expected a ledger, got a plan; give the file of claims"
+
+
 def test_a_plan_that_could_be_read_without_end(tmp_path: Path) -> None:
     """A FIFO would never answer, a device never stop."""
     os.mkfifo(tmp_path / "fifo")

@@ -110,3 +110,11 @@ def test_a_folder_that_is_no_bundle(tmp_path: Path) -> None:
         4,
         f"mechanism: refused: {tmp_path}: expected the folder of a bundle, found no plan.yaml in it; check the path\n",
     )
+
+
+def test_the_default_plan_is_not_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("native", "--row", "1", "--column", "1").stderr == (
+        "mechanism: refused: expected plans/route_block.yaml, the default, below this folder, found none; name a plan"
+        " by --plan or a bundle by --bundle\n"
+    )
