@@ -280,7 +280,7 @@ def test_no_quantisation_says_what_to_do() -> None:
         ),
         (
             {**QWEN, "quantization_config": "awq"},
-            "config.json: quantization_config: expected an object with quant_method, got 'awq'",
+            "config.json: quantization_config: expected an object with quant_method, got 'awq'; correct it, or give --group-size",
         ),
         (
             {**QWEN, "hidden_size": "2048"},
