@@ -34,7 +34,8 @@ from mechanism.plan.deliver import refuse_static, refuse_undeliverable
 from mechanism.plan.document import LoadedLedger, LoadedPlan, load_ledger, load_plan, lock_path
 from mechanism.plan.freeze import make_lock, read_lock, require_frozen, require_same
 from mechanism.process import files
-from mechanism.show.progress import Counter, counting
+from mechanism.show.counter import Counter
+from mechanism.show.progress import counting
 from mechanism.show.schedule_map import schedule_map
 from mechanism.show.schedule_svg import schedule_svg
 from mechanism.values import frozen

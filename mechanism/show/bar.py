@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from mechanism.show.progress import Counter
+from mechanism.show.counter import Counter
 
 
 @contextmanager

@@ -5,28 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from mechanism.show.counter import Counter
+
 #: Without a terminal a line is printed whenever another tenth is done, and for every failure.
 PLAIN_STEPS = 10
-
-
-class Counter:
-    """What is shown of one long piece of work: `at` moves it, `note` adds a line that stays."""
-
-    def at(
-        self,
-        done: int,
-        total: int,
-        *,
-        failed: int = 0,
-        interrupted: int = 0,
-        seconds_left: float | None = None,
-    ) -> None:
-        """Show that `done` of `total` are done; `seconds_left` is an estimate, if there is one."""
-        raise NotImplementedError
-
-    def note(self, text: str) -> None:
-        """A line worth keeping."""
-        raise NotImplementedError
 
 
 @contextmanager
