@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ledger.bundle import ATTEMPTS, MANIFEST, SUMMARY
-from ledger.canonical import canonical, sha256
+from ledger.canonical import CanonicalError, canonical, sha256
 from verifier.bundle import Bundle
 from verifier.evidence import Evidence, EvidenceError, OverlayEvidence, Written, lines
 from verifier.layout import MAX_LINE, address_of, kind_of, limit_of
@@ -125,6 +125,8 @@ def _summary(evidence: Evidence, files: str, counts: Mapping[str, int]) -> bytes
     try:
         summary["files"] = files
         summary["counts"] |= {name: counts[name] for name in ("files", "records", "alignments", "objects")}
+        return canonical(summary)
     except (KeyError, TypeError) as fault:
         raise MutationError(f"{SUMMARY} has no counts to redo") from fault
-    return canonical(summary)
+    except CanonicalError as fault:  # NaN, a lone surrogate, 2^53: read_json takes them, no bundle may
+        raise MutationError(f"{SUMMARY} cannot be redone: it {fault}") from fault

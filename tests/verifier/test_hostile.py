@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ledger.bundle import SUMMARY
 from tests.verifier import forge
 from tests.verifier.conftest import Find, Findings, Judge, Overlay
 from tests.verifier.edits import H0
@@ -83,6 +84,19 @@ def test_bytes_of_a_document(
     assert found[0].code in {"V202", "V203"}
     assert expected in found[0].expected + found[0].got
     assert got in found[0].got + found[0].expected
+
+
+@pytest.mark.parametrize(("bend", "expected", "got"), [b[1:] for b in BYTES], ids=[b[0] for b in BYTES])
+def test_bytes_of_the_summary(
+    good_files: Files, judge: Judge, bend: Callable[[bytes], bytes], expected: str, got: str
+) -> None:
+    """The same for bundle.json, which every mutation makes anew: the whole check ends, and blames it alone."""
+    checked = judge({**good_files, SUMMARY: bend(good_files[SUMMARY])})
+    first, *others = checked.report.findings
+    assert (first.where, others, checked.exit_code) == (SUMMARY, [], 2)
+    assert first.code == ("V202" if got else "V203")
+    assert expected in first.expected + first.got
+    assert got in first.got + first.expected
 
 
 @pytest.mark.parametrize("path", ["plan.yaml", "ledger.yaml"])
