@@ -113,9 +113,10 @@ def check_command(
     except AnchorError as fault:
         raise click.UsageError(str(fault)) from fault
     if form == "json":
-        import json  # noqa: PLC0415 - as the forms below
+        from verifier.jsonform import pieces  # noqa: PLC0415 - as the forms below
 
-        click.echo(json.dumps(checked.report.model_dump(mode="json"), indent=1))
+        for piece in pieces(checked.report):
+            click.echo(piece, nl=False)
     elif form == "text":
         from verifier.render import text  # noqa: PLC0415 - textwrap is not needed for json
 
@@ -247,8 +248,14 @@ def main() -> NoReturn:
         click.echo(f"cannot go on: {where}{fault.strerror}", err=True)
         code = _USAGE
     except Exception as fault:  # noqa: BLE001 - the process boundary: a broken verifier must not pass anything
-        click.echo(f"internal error, please report: {type(fault).__name__}: {fault}", err=True)
-        code = 2
+        from verifier.store.disk import NoRoomError  # noqa: PLC0415 - as in check
+
+        if isinstance(fault, NoRoomError):
+            click.echo(f"cannot go on: {fault}", err=True)
+            code = _USAGE
+        else:
+            click.echo(f"internal error, please report: {type(fault).__name__}: {fault}", err=True)
+            code = 2
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
-from verifier.layout import MAX_FILES
+from verifier.layout import MAX_HELD as MAX_FILES
 
 #: Bytes that an archive may unpack to: some, and so many times its size.
 SLACK, RATIO = 64 * 2**20, 200

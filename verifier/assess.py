@@ -14,7 +14,9 @@ from verifier.evidence import Evidence
 from verifier.found import Found, show
 from verifier.judge import Judged, Trials, judge_claim
 from verifier.library import Library
-from verifier.load import MAX_FOUND, Results, frozen, load
+from verifier.load import load
+from verifier.records import MAX_FOUND, Results, frozen
+from verifier.store.disk import NoRoomError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +141,8 @@ def _guarded(
             yield Found(code=check.code, file=".", expected="none", got=f"{rest} more findings of this kind")
     except Absent as absent:
         yield f"needs {absent}"
+    except NoRoomError:
+        raise  # says nothing of the evidence
     except Exception as fault:  # noqa: BLE001 - see above
         where = record.path if record is not None else "."
         yield _broken(check.code, f"{type(fault).__name__}: {show(str(fault))}", where)

@@ -8,19 +8,19 @@ import hashlib
 import io
 import os
 import stat
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Literal, Protocol
+from typing import Protocol
 
-from verifier.layout import FOLDERS, MAX_FILES, limit_of
+from verifier.layout import limit_of
+from verifier.store.disk import Disk
+from verifier.store.listing import NO_FOLLOW, Digests, Entry, Overlaid, listed
+from verifier.store.names import Names
 
 CHUNK = 2**20
 _BATCH = 256  # lines written at a time
-_NO_FOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not block the open
 
 
 class EvidenceError(Exception):
@@ -29,14 +29,6 @@ class EvidenceError(Exception):
 
 class TooLargeError(EvidenceError):
     """A file or a line is larger than a verifier reads."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """One name in the bundle. `size` in bytes; 0 for what is no file."""
-
-    kind: Literal["file", "folder", "link", "special"]
-    size: int
 
 
 class Evidence(Protocol):
@@ -68,8 +60,9 @@ class FolderEvidence:
             raise NotADirectoryError(20, "not a folder, or none at all", str(root))
         self._root = root
         self._digests: dict[str, str] = {}
-        entries, self._overfull = _list(root)
-        self._entries = MappingProxyType(entries)
+        entries, self._overfull = listed(root)
+        self._entries = MappingProxyType(entries) if isinstance(entries, dict) else entries
+        self._many = Digests(entries) if isinstance(entries, Names) else None
 
     @property
     def entries(self) -> Mapping[str, Entry]:
@@ -78,17 +71,25 @@ class FolderEvidence:
 
     @property
     def overfull(self) -> bool:
-        """Whether listing stopped at MAX_FILES."""
+        """Whether there was more than is listed."""
         return self._overfull
 
     def digest(self, path: str) -> str:
         """The sha256 of a file, computed once. Raises EvidenceError."""
-        if path not in self._digests:
-            state = hashlib.sha256()
-            for chunk in self.chunks(path):
-                state.update(chunk)
-            self._digests[path] = state.hexdigest()
-        return self._digests[path]
+        kept = self._digests.get(path) if self._many is None else self._many.get(path)
+        if kept is not None:
+            return kept
+        state = hashlib.sha256()
+        for chunk in self.chunks(path):
+            state.update(chunk)
+        return self._kept(path, state.hexdigest())
+
+    def _kept(self, path: str, digest: str) -> str:
+        if self._many is None:
+            self._digests[path] = digest
+        else:
+            self._many.keep(path, digest)
+        return digest
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """A file's bytes, piece by piece, without following any link. Raises EvidenceError.
@@ -113,7 +114,7 @@ class FolderEvidence:
     def read(self, path: str, limit: int) -> bytes:
         """A file's bytes; its digest is kept. Raises EvidenceError, also when there are more than `limit`."""
         data = _join(self.chunks(path), limit)
-        self._digests[path] = hashlib.sha256(data).hexdigest()
+        self._kept(path, hashlib.sha256(data).hexdigest())
         return data
 
     def _open(self, path: str) -> int:
@@ -122,10 +123,10 @@ class FolderEvidence:
         try:
             *folders, name = path.split("/")
             for folder in folders:
-                inner = os.open(folder, _NO_FOLLOW | os.O_DIRECTORY, dir_fd=here)
+                inner = os.open(folder, NO_FOLLOW | os.O_DIRECTORY, dir_fd=here)
                 os.close(here)
                 here = inner
-            return os.open(name, _NO_FOLLOW, dir_fd=here)
+            return os.open(name, NO_FOLLOW, dir_fd=here)
         except ValueError as fault:  # a NUL in a name
             raise EvidenceError(f"{fault}") from fault
         finally:
@@ -133,37 +134,34 @@ class FolderEvidence:
 
 
 class Written:
-    """A file made of lines; on disk once it is large, so that it costs no memory."""
+    """A file made of lines; on disk once it is large, so that it costs no memory. Raises NoRoomError."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         state, rest = hashlib.sha256(), iter(pieces)
-        self._file: IO[bytes] = io.BytesIO()
+        self._few = io.BytesIO()
+        self._disk: Disk | None = None
+        self.size = 0
         while batch := b"".join(islice(rest, _BATCH)):
-            if isinstance(self._file, io.BytesIO) and self._file.tell() > CHUNK:
-                self._file = _on_disk(self, self._file.getvalue())
-            self._file.write(batch)
+            if self._disk is None and self.size > CHUNK:
+                self._disk = Disk()
+                self._disk.put(self._few.getvalue())
+                self._few = io.BytesIO()
+            if self._disk is None:
+                self._few.write(batch)
+            else:
+                self._disk.put(batch)
+            self.size += len(batch)
             state.update(batch)
-        self.size = self._file.tell()
         self.sha256 = state.hexdigest()
 
     def chunks(self) -> Iterator[bytes]:
         """Its bytes, piece by piece."""
-        at = 0
-        while at < self.size:
-            self._file.seek(at)
-            chunk = self._file.read(CHUNK)
-            at += len(chunk)
-            yield chunk
-
-
-def _on_disk(owner: Written, data: bytes) -> IO[bytes]:
-    """A nameless file that begins with these bytes and is gone with its owner."""
-    import tempfile  # noqa: PLC0415 - most bundles are small, and it imports much
-
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
-    weakref.finalize(owner, file.close)
-    file.write(data)
-    return file
+        if self._disk is None:
+            data = self._few.getvalue()
+            yield from (data[at : at + CHUNK] for at in range(0, self.size, CHUNK))
+            return
+        for at in range(0, self.size, CHUNK):
+            yield self._disk.get(at, min(at + CHUNK, self.size))
 
 
 class OverlayEvidence:
@@ -179,9 +177,14 @@ class OverlayEvidence:
         self._base = base
         self._changed = dict(changed)
         self._digests: dict[str, str] = {}
-        entries = {path: entry for path, entry in base.entries.items() if path not in removed}
-        entries |= {path: Entry(kind="file", size=_size(data)) for path, data in changed.items()}
-        self._entries = MappingProxyType(entries)
+        mine = {path: Entry(kind="file", size=_size(data)) for path, data in changed.items()}
+        self._entries: Mapping[str, Entry]
+        if isinstance(base.entries, Names):
+            self._entries = Overlaid(base.entries, mine, removed)
+        else:
+            there = {path: entry for path, entry in base.entries.items() if path not in removed}
+            self._entries = MappingProxyType(there | mine)
+        self._removed = removed
 
     @property
     def entries(self) -> Mapping[str, Entry]:
@@ -194,9 +197,19 @@ class OverlayEvidence:
         return self._base.overfull
 
     @property
+    def base(self) -> Evidence:
+        """What the changes are laid over."""
+        return self._base
+
+    @property
     def changed(self) -> Mapping[str, bytes | Written]:
         """What was laid over the base."""
         return self._changed
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """What of the base is not there."""
+        return self._removed
 
     def digest(self, path: str) -> str:
         """The sha256 of a file; an untouched one's is the base's. Raises EvidenceError."""
@@ -222,9 +235,7 @@ class OverlayEvidence:
         """A file's bytes. Raises EvidenceError, also when there are more than `limit`."""
         if path not in self._changed:
             return self._base.read(self._present(path), limit)
-        return _join(
-            self.chunks(path) if isinstance(data := self._changed[path], Written) else iter((data,)), limit
-        )
+        return _join(self.chunks(path), limit)
 
     def _present(self, path: str) -> str:
         if path not in self._entries:
@@ -262,49 +273,3 @@ def _join(chunks: Iterator[bytes], limit: int) -> bytes:
             raise TooLargeError(f"more than {limit} bytes")
         parts.append(chunk)
     return b"".join(parts)
-
-
-def _list(root: Path) -> tuple[dict[str, Entry], bool]:
-    """Every entry, sorted; only the three folders of a bundle are entered, so depth is bounded."""
-    found: dict[str, Entry] = {}
-    overfull = False
-    top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for folder in (".", *FOLDERS):
-            prefix = "" if folder == "." else f"{folder}/"
-            if prefix and found.get(folder) != Entry(kind="folder", size=0):
-                continue
-            try:
-                here = os.open(folder, _NO_FOLLOW | os.O_DIRECTORY, dir_fd=top)
-            except OSError:
-                continue  # stays listed as a folder, which is a finding of its own
-            found.pop(folder, None)
-            overfull = _list_one(here, prefix, found) or overfull
-    finally:
-        os.close(top)
-    return dict(sorted(found.items())), overfull
-
-
-def _list_one(descriptor: int, prefix: str, found: dict[str, Entry]) -> bool:
-    """Add the entries of one open folder; whether there were too many. Closes the descriptor."""
-    try:
-        with os.scandir(descriptor) as scan:
-            for item in scan:
-                if len(found) >= MAX_FILES:
-                    return True
-                found[prefix + item.name] = _entry(item)
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _entry(item: "os.DirEntry[str]") -> Entry:
-    try:
-        status = item.stat(follow_symlinks=False)
-    except OSError:
-        return Entry(kind="special", size=0)
-    if stat.S_ISREG(status.st_mode):
-        return Entry(kind="file", size=status.st_size)
-    if stat.S_ISDIR(status.st_mode):
-        return Entry(kind="folder", size=0)
-    return Entry(kind="link" if stat.S_ISLNK(status.st_mode) else "special", size=0)

@@ -6,13 +6,16 @@ Integrity alone must not be what catches a mutation, so everything around the ch
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
 from typing import Any
 
 from ledger.bundle import ATTEMPTS, MANIFEST, SUMMARY
 from ledger.canonical import CanonicalError, canonical, sha256
 from verifier.bundle import Bundle
 from verifier.evidence import Evidence, EvidenceError, OverlayEvidence, Written, lines
+from verifier.kept import MODELS
 from verifier.layout import MAX_LINE, address_of, kind_of, limit_of
+from verifier.store.table import Seen
 
 
 class MutationError(Exception):
@@ -56,18 +59,19 @@ def forge(bundle: Bundle, changed: Mapping[str, bytes]) -> OverlayEvidence:
     return OverlayEvidence(evidence, changed=files, removed=removed)
 
 
-def _cited(bundle: Bundle, changed: Mapping[str, bytes]) -> set[str]:
+def _cited(bundle: Bundle, changed: Mapping[str, bytes]) -> Seen:
     """The alignments and captures that the records name after the change."""
-    cited = {
+    cited = Seen(
         address
-        for facts in bundle.facts
+        for facts in (bundle.kinds if len(changed) < MODELS else bundle.facts)
         if facts.path not in changed
         for address in (facts.alignment, facts.capture)
-    }
+    )
     for path, data in changed.items():
         if kind_of(path) == "record":
             record = json.loads(data)
-            cited |= {record["treatment"]["alignment"]["sha256"], record["capture"]}
+            cited.add(record["treatment"]["alignment"]["sha256"])
+            cited.add(record["capture"])
     return cited
 
 
@@ -107,7 +111,10 @@ def _manifest(
 ) -> Iterator[bytes]:
     """The manifest of the changed bundle; what it lists is counted by kind."""
     listed = bundle.manifest.lines
-    for path in sorted({*listed, *files} - removed):
+    new = sorted(path for path in files if path not in listed)
+    for path in merge(listed.ascending(), new):
+        if path in removed:
+            continue
         if (data := files.get(path)) is None:
             size, digest = listed[path]
         elif isinstance(data, Written):

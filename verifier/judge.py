@@ -11,9 +11,11 @@ from verifier.bundle import Absent, Bundle
 from verifier.citations import predicates, rests_on
 from verifier.codes import CODES
 from verifier.found import ArmKey, Found
-from verifier.layout import OUTSIDE_MANIFEST, arm_in_name
+from verifier.layout import OUTSIDE_MANIFEST, arm_in_name, kind_of
 from verifier.outcome import Outcome, holds
+from verifier.paths import Paths
 from verifier.predicates import View, judge
+from verifier.store import disk
 from verifier.words import mutation_words, predicate_words
 
 LEVELS: tuple[Level, ...] = ("records", "raw", "reexecute")
@@ -40,7 +42,7 @@ class Judged:
     claim: Claim
     verdict: Verdict
     decisions: tuple[Decision, ...]
-    evidence: tuple[str, ...]
+    evidence: Sequence[str]
     found: tuple[Found, ...]
 
 
@@ -59,8 +61,9 @@ def concerned(found: Found, bundle: Bundle) -> frozenset[ArmKey] | None:
         return None
     if (arm := arm_in_name(found.file)) is not None:
         return frozenset({arm})
-    by_path = {facts.arm for facts in bundle.facts if facts.path == found.file}
-    return frozenset(by_path) or bundle.arms_of(found.file)
+    if kind_of(found.file) == "record" and (facts := bundle.record(found.file)) is not None:
+        return frozenset({facts.arm})
+    return bundle.arms_of(found.file)
 
 
 def sunk_by(claim: Claim, founds: Sequence[Found], bundle: Bundle) -> tuple[Found, ...]:
@@ -221,10 +224,11 @@ def _sunk(found: Found) -> Decision:
     )
 
 
-def _evidence(claim: Claim, bundle: Bundle) -> tuple[str, ...]:
-    """The records that a claim rests on."""
+def _evidence(claim: Claim, bundle: Bundle) -> Sequence[str]:
+    """The records that a claim rests on; of many, the paths are told one by one."""
     try:
         arms = rests_on(claim, bundle.ledger, bundle.planned)
     except Absent:
         return ()
-    return tuple(facts.path for facts in bundle.facts if arms is None or facts.arm in arms)
+    paths = Paths(bundle.facts, arms)
+    return paths if len(bundle.facts) > disk.MANY else tuple(paths)

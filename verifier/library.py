@@ -22,7 +22,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 HashableT = TypeVar("HashableT", bound=Hashable)
 T = TypeVar("T")
 
-_MOST_KEPT = 100_000
+_MOST_KEPT = 20_000
 _MOST_SHELVED = 2_000  # lines of one file
 _NOTHING = object()
 _MOST_FAULTS = 20  # of one document; the first ones say enough
@@ -34,7 +34,8 @@ class Library:
     def __init__(self) -> None:
         self._kept: dict[Hashable, Any] = {}
         self._shelves: dict[str, dict[bytes, Any]] = {}
-        self._firsts: dict[str, Any] = {}
+        #: Of many files what was read of them, with the evidence it is of: for what is laid over that.
+        self.below: dict[Hashable, tuple[Any, Any]] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """`make()`, or what it gave for the same key before."""
@@ -44,10 +45,6 @@ class Library:
             if len(self._kept) < _MOST_KEPT:
                 self._kept[key] = kept
         return cast("T", kept)
-
-    def first(self, name: str, value: T) -> T:
-        """The first value of this name: what is read later and equal need not be kept twice."""
-        return cast("T", self._firsts.setdefault(name, value))
 
     def shelf(self, name: str) -> dict[bytes, Any]:
         """What the lines of one file were read as, by their bytes; filled by `shelve`."""
@@ -69,8 +66,8 @@ class Library:
         """Like `json`, with the digest, of a document that is looked at once and not kept."""
         limit = limit_of(path)
         try:
-            digest = evidence.digest(path)
             data = evidence.read(path, limit)
+            digest = evidence.digest(path)  # taken as it was read
         except EvidenceError as fault:
             unread.append(unreadable(path, fault, limit))
             return None, ""

@@ -1,9 +1,9 @@
 """The two files of many lines, read as streams: the manifest and the attempts log."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -22,43 +22,37 @@ from verifier.evidence import Evidence, EvidenceError, lines
 from verifier.found import Found, several
 from verifier.layout import MAX_FILES, MAX_LINE
 from verifier.library import Library, read_json, unreadable
+from verifier.lines import plain_attempt, plain_listed
+from verifier.store.mostly import Mostly
+from verifier.store.rows import Rows
+from verifier.store.table import Table
+from verifier.unread import MAX_FAULTS
 
 _ATTEMPT: TypeAdapter[AttemptStarted | AttemptEnded | LogResumed] = TypeAdapter(
     Attempt, config=ConfigDict(defer_build=True)
 )
 T = TypeVar("T")
-MAX_FAULTS = 5000  # of the manifest's order; a hostile one may have as many as lines
 #: A line typed, None if it is not one; what is wrong with it.
 Line = tuple[T | None, tuple[Found, ...]]
 
 
-def read_manifest(evidence: Evidence, library: Library, unread: list[Found]) -> Mapping[str, Listed]:
+def read_manifest(evidence: Evidence, library: Library, unread: list[Found]) -> Mostly[Listed]:
     """The manifest's lines by path; what is wrong with a line or with their order is appended to `unread`."""
-    found: dict[str, Listed] = {}
-    model: Mapping[str, Listed] = library.first(MANIFEST, found)
-    names = iter(evidence.entries)
-    name = ""
-    folded: set[int] = set()  # hashes alone: a name that was there before is looked for when one comes again
+    found: Mostly[Listed] = Mostly(tuple, Listed._make)
     last = ""
     for number, line in _lines(evidence, MANIFEST, library, unread, _manifest_line):
         if line is None:
             continue
         path, listed = line
-        low = path.lower()
-        twin = path
-        if hash(low) in folded:
-            twin = next((other for other in found if other.lower() == low), path)
-        folded.add(hash(low))
-        if path <= last or twin != path:
+        twin = found.twin(path)
+        if path <= last or (twin is not None and twin != path):
             what = f"a path after {last}" if path <= last else f"no twin of {twin} that differs in case only"
             unread.append(Found(code="V106", file=MANIFEST, key=str(number), expected=what, got=path))
             if len(unread) > MAX_FAULTS:
-                return found
+                break
         last = max(last, path)
-        while name < path:  # both ascend: a name is kept once, not once here and once there
-            name = next(names, "~")
-        same = model.get(path)
-        found.setdefault(name if name == path else path, same if same == listed else listed)
+        found.add(path, listed)
+    found.seal()
     return found
 
 
@@ -67,32 +61,57 @@ def read_attempts(evidence: Evidence, library: Library, unread: list[Found]) -> 
     entry = evidence.entries.get(ATTEMPTS)
     if entry is None or entry.kind != "file":
         return None
-    found: list[AttemptLine] = []
     breaks: list[tuple[int, str, str]] = []
-    model: list[AttemptLine] = library.first(ATTEMPTS, found)
-    before = NO_DIGEST
-    for number, line in _lines(evidence, ATTEMPTS, library, unread, partial(_attempt_line, library)):
-        if line is not None:
+    started, ended = Table(), Table()
+
+    def events() -> Iterator[AttemptLine]:
+        before, place = NO_DIGEST, 0
+        for number, line in _lines(evidence, ATTEMPTS, library, unread, partial(_attempt_line, library)):
+            if line is None:
+                continue
             digest, previous, event = line
             if previous != before:
-                breaks.append((number, before, previous))
+                more = len(breaks) >= MAX_FAULTS  # counted from there on, the last one as often as it takes
+                breaks.append(breaks[-1] if more else (number, before, previous))
             before = digest
-            mine, place = AttemptLine(number, event), len(found)
-            found.append(model[place] if place < len(model) and model[place] == mine else mine)
-    return Log(lines=tuple(found), breaks=tuple(breaks))
+            place += 1
+            if isinstance(event, Started):
+                started.first(event.attempt, place)
+            elif isinstance(event, Ended):
+                ended.first(event.attempt, place)
+            yield AttemptLine(number, event)
+
+    rows = Rows(events(), _packed, _unpacked)
+    return Log(lines=rows, breaks=tuple(breaks), started=started, ended=ended)
+
+
+def _packed(line: AttemptLine) -> object:
+    return (line.number, *line.event)
+
+
+def _unpacked(row: tuple[Any, ...]) -> AttemptLine:
+    """The kinds of events have different numbers of fields."""
+    number, *event = row
+    if len(event) == 4:
+        return AttemptLine(number, Started._make(event))
+    return AttemptLine(number, Ended._make(event) if len(event) == 7 else Resumed._make(event))
 
 
 def _manifest_line(data: bytes) -> Line[tuple[str, Listed]]:
-    line, found = read_json(data, MANIFEST, ManifestLine.model_validate_json)
+    if (plain := plain_listed(data)) is not None:
+        return plain, ()
+    line, found = read_json(data[:-1], MANIFEST, ManifestLine.model_validate_json)
     return (None, found) if line is None else ((line.path, Listed(line.size, line.sha256)), found)
 
 
 def _attempt_line(library: Library, data: bytes) -> Line[tuple[str, str, Event]]:
     """An event with the digest of its line and the one that it holds of the line before."""
-    line, found = read_json(data, ATTEMPTS, _ATTEMPT.validate_json)
+    if (plain := plain_attempt(data)) is not None:
+        return (sha256(data[:-1]), *plain), ()
+    line, found = read_json(data[:-1], ATTEMPTS, _ATTEMPT.validate_json)
     if line is None:
         return None, found
-    return (sha256(data), line.previous, _event(line, library)), found
+    return (sha256(data[:-1]), line.previous, _event(line, library)), found
 
 
 def _event(line: AttemptStarted | AttemptEnded | LogResumed, library: Library) -> Event:
@@ -139,4 +158,4 @@ def _lines(
 def _line(data: bytes, path: str, read: Callable[[bytes], Line[T]]) -> Line[T]:
     if not data.endswith(b"\n"):
         return None, (Found(code="V202", file=path, expected="a line that ends in LF", got="a torn one"),)
-    return read(data[:-1])
+    return read(data)

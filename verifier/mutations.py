@@ -37,9 +37,8 @@ def _target(cell: str, history: str, replicate: int, bundle: Bundle) -> Facts:
     except Absent as absent:
         raise MutationError(f"needs {absent}") from absent
     path = record_path(phase or "?", cell, history, replicate)
-    for facts in bundle.facts:
-        if facts.path == path:
-            return facts
+    if (facts := bundle.record(path)) is not None:
+        return facts
     raise MutationError(f"there is no record {path}")
 
 

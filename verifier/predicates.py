@@ -4,6 +4,7 @@ Equal means equal bytes, by digest. A predicate over fewer processes than the pl
 those that happen to be there.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import Any
@@ -28,6 +29,7 @@ from verifier.bundle import Absent, Bundle, Facts
 from verifier.checks.alignments import expected_alignment
 from verifier.found import ArmKey, several
 from verifier.outcome import Outcome, holds, refuted, too_few
+from verifier.store.table import Seen
 
 
 class View:
@@ -35,18 +37,18 @@ class View:
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
-        self._arms: dict[ArmKey, list[Facts]] = {}
-        for facts in bundle.facts:
-            self._arms.setdefault(facts.arm, []).append(facts)
+        self._arms = bundle.arms
+        self._complete: dict[ArmKey, Sequence[Facts]] = {}
 
     def arm(self, arm: ArmKey) -> Sequence[Facts]:
         """All processes of an arm; empty unless all replicates of the plan are there, each once."""
-        found = self._arms.get(arm, [])
-        replicates = {facts.replicate for facts in found}
-        complete = replicates == set(range(1, self.bundle.plan.replicates + 1)) and len(replicates) == len(
-            found
-        )
-        return found if complete else ()
+        if arm not in self._complete:
+            found = self._arms.get(arm, ())
+            found = tuple(found) if len(found) == self.bundle.plan.replicates else ()
+            replicates = {facts.replicate for facts in found}
+            complete = replicates == set(range(1, self.bundle.plan.replicates + 1))
+            self._complete[arm] = found if complete else ()
+        return self._complete[arm]
 
     def lacking(self, arms: Iterable[ArmKey]) -> Outcome | None:
         """Why arms cannot be judged, if some are not complete."""
@@ -55,7 +57,7 @@ class View:
             return None
         wanted = self.bundle.plan.replicates
         names = [
-            f"{cell} under {history} has {len(self._arms.get((cell, history), []))}"
+            f"{cell} under {history} has {len(self._arms.get((cell, history), ()))}"
             for cell, history in lacking
         ]
         return too_few(f"expected {wanted} processes of each arm, got: {several(names)}")
@@ -152,15 +154,19 @@ def _memberships(
     """Compare the membership of every process of one arm with that of every one of the other."""
     if lacking := view.lacking((_key(left), _key(right))):
         return lacking
-    done: set[tuple[str, str]] = set()
-    for one in view.arm(_key(left)):
-        for other in view.arm(_key(right)):
-            if (one.alignment, other.alignment) in done:
-                continue
-            done.add((one.alignment, other.alignment))
+    for one in _per_alignment(view.arm(_key(left))):
+        for other in _per_alignment(view.arm(_key(right))):
             if fault := compare(view.membership(one), view.membership(other)):
                 return refuted(f"{fault}: {one.path} against {other.path}")
     return holds(good)
+
+
+def _per_alignment(records: Sequence[Facts]) -> Iterable[Facts]:
+    """Of the records that were given the same alignment, the first."""
+    first: dict[str, Facts] = {}
+    for facts in records:
+        first.setdefault(facts.alignment, facts)
+    return first.values()
 
 
 def _differing(left: Membership, right: Membership) -> list[int]:
@@ -248,24 +254,24 @@ def _apart(predicate: Delivered, arms: Sequence[ArmKey], view: View) -> str | No
 
 
 def _cardinality(predicate: Cardinality, view: View) -> Outcome:
-    phases = [facts.phase for facts in view.bundle.facts]
+    phases = Counter(facts.phase for facts in view.bundle.facts)
     if not phases:
         return too_few("expected processes, got none")
     wanted = {item.phase: item.processes for item in predicate.phases}
     for phase, processes in wanted.items():
-        if phases.count(phase) != processes:
-            return refuted(f"{phase} has {phases.count(phase)} valid processes, expected {processes}")
-    if len(phases) != predicate.processes:
-        return refuted(f"there are {len(phases)} valid processes, expected {predicate.processes}")
+        if phases[phase] != processes:
+            return refuted(f"{phase} has {phases[phase]} valid processes, expected {processes}")
+    if phases.total() != predicate.processes:
+        return refuted(f"there are {phases.total()} valid processes, expected {predicate.processes}")
     counts = ", ".join(f"{phase} {processes}" for phase, processes in wanted.items())
-    return holds(f"{len(phases)} valid cold processes: {counts}")
+    return holds(f"{phases.total()} valid cold processes: {counts}")
 
 
 def _separate_cohorts(_predicate: SeparateCohorts, view: View) -> Outcome:
     if not view.bundle.facts:
         return too_few("expected processes, got none")
     for what in ("plan", "software"):
-        digests = {getattr(facts, what) for facts in view.bundle.facts}
+        digests = Seen(getattr(facts, what) for facts in view.bundle.kinds)
         if len(digests) > 1:
             return refuted(f"records name {len(digests)} digests of their {what}, expected one")
     return holds("one plan and one build in all records")

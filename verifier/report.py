@@ -14,7 +14,7 @@ from verifier.codes import CODES
 from verifier.evidence import Evidence
 from verifier.found import Found, plain
 from verifier.judge import LEVELS, Judged, mutation_found, sunk_by, worst
-from verifier.layout import MAX_FILES, kind_of
+from verifier.layout import FEW_ENOUGH, kind_of
 from verifier.library import Library
 from verifier.opening import Given, NothingHereError, opened
 from verifier.trials import MutationTrials
@@ -69,7 +69,7 @@ def check_evidence(
     if around is not None and not evidence.entries:
         return _nothing_to_check(level, around.findings)
     if evidence.overfull:
-        many = Found(code="V110", file=".", expected=f"at most {MAX_FILES} files", got="more")
+        many = Found(code="V110", file=".", expected=FEW_ENOUGH, got="more")
         return _nothing_to_check(level, (*(around.findings if around else ()), many))
     if (unfinished := _unfinished(evidence, around)) is not None:
         return _nothing_to_check(level, (unfinished,))
@@ -182,16 +182,19 @@ def _identity(base: Assessment) -> PlanIdentity:
 
 def _claim(one: Judged) -> ClaimVerdict:
     claim = one.claim
-    return ClaimVerdict(
+    told = ClaimVerdict(
         id=claim.id,
         verdict=one.verdict,
         statement=plain(claim.statement.strip()),
         scope=plain(claim.scope.strip()),
         assumptions=claim.assumptions,
         in_simulation=claim.in_simulation,
-        evidence=one.evidence,
+        evidence=one.evidence if isinstance(one.evidence, tuple) else (),
         decided_by=one.decisions,
     )
+    if isinstance(one.evidence, tuple):
+        return told
+    return told.model_copy(update={"evidence": one.evidence})  # which is not validated: the list stays one
 
 
 def _checked(base: Assessment, found: Sequence[Found], trials: MutationTrials) -> tuple[CheckResult, ...]:

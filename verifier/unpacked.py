@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from verifier.archive import Member, Unpacked
-from verifier.evidence import Entry, EvidenceError, TooLargeError
+from verifier.evidence import EvidenceError, TooLargeError
+from verifier.store.listing import Entry
 
 
 class UnpackedEvidence:

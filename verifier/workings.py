@@ -9,10 +9,9 @@ from ledger.plan import Cell, Gemm, Plan
 from ledger.record import AlignmentFile, RoutingFile
 from verifier.arithmetic import alignment, geometry
 from verifier.arithmetic.arrival import arrival_order, rests_on_lane_order
-from verifier.arithmetic.cells import Planned, donor, expand
+from verifier.arithmetic.cells import Processes, donor, expand
 from verifier.arithmetic.schedule import Launch
 from verifier.found import ArmKey
-from verifier.layout import Slot
 
 T = TypeVar("T")
 
@@ -33,14 +32,9 @@ class PlanWorkings:
         self.phase: Mapping[str, str] = {cell.name: phase.name for phase, cell in plan.cells()}
 
     @cached_property
-    def cells(self) -> tuple[Planned, ...]:
-        """Every process, in order."""
+    def cells(self) -> Processes:
+        """Every process, in order and by its slot."""
         return expand(self.plan)
-
-    @cached_property
-    def slots(self) -> Mapping[Slot, Planned]:
-        """Every process by (phase, cell, history, replicate)."""
-        return {cell[:4]: cell for cell in self.cells}
 
     @cached_property
     def donors(self) -> Mapping[ArmKey, str | None]:

@@ -1,9 +1,14 @@
 """A plan's matrix as processes, in the order in which they are started (rule in ledger/plan.py)."""
 
-from typing import NamedTuple
+from array import array
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple, overload
 
 from ledger.canonical import sha256
 from ledger.plan import Cell, Plan, Swap
+
+Slot = tuple[str, str, str, int]
 
 
 class Planned(NamedTuple):
@@ -39,25 +44,85 @@ def donor(cell: Cell, history: str) -> str | None:
     return None
 
 
-def expand(plan: Plan) -> tuple[Planned, ...]:
-    """Every process of a plan, in order."""
-    arms = [(phase.name, cell, history) for phase, cell in plan.cells() for history in cell.histories]
-    firsts = [
-        Planned(
-            phase, cell.name, history, 1, cell.alignment, donor(cell, history), cell.swap, grids(plan, cell)
-        )
-        for phase, cell, history in arms
-    ]
-    processes: list[Planned] = []
-    for replicate in range(1, plan.replicates + 1):
-        keyed = sorted(
-            (
-                # in replicate 1 what is injected elsewhere must be built first
-                (replicate == 1 and cell.alignment != "constructed"),
-                sha256(f"{plan.order.seed}:{replicate}:{phase}.{cell.name}.{history}".encode()),
-                place,
+class Processes(Sequence[Planned]):
+    """Every process of a plan, in order, and by its (phase, cell, history, replicate); in 8 bytes each."""
+
+    def __init__(self, plan: Plan) -> None:
+        arms = [(phase.name, cell, history) for phase, cell in plan.cells() for history in cell.histories]
+        self._firsts = [
+            Planned(
+                phase,
+                cell.name,
+                history,
+                1,
+                cell.alignment,
+                donor(cell, history),
+                cell.swap,
+                grids(plan, cell),
             )
-            for place, (phase, cell, history) in enumerate(arms)
-        )
-        processes += (firsts[place]._replace(replicate=replicate) for _, _, place in keyed)
-    return tuple(processes)
+            for phase, cell, history in arms
+        ]
+        self._arms = {first[:3]: number for number, first in enumerate(self._firsts)}
+        self._replicates = plan.replicates
+        #: Of every replicate the arms, by number, in the order in which they are started.
+        self._order = array("I")
+        for replicate in range(1, plan.replicates + 1):
+            keyed = sorted(
+                (
+                    # in replicate 1 what is injected elsewhere must be built first
+                    (replicate == 1 and cell.alignment != "constructed"),
+                    sha256(f"{plan.order.seed}:{replicate}:{phase}.{cell.name}.{history}".encode()),
+                    number,
+                )
+                for number, (phase, cell, history) in enumerate(arms)
+            )
+            self._order.extend(number for _, _, number in keyed)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, place: int) -> Planned: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Planned]: ...
+    def __getitem__(self, place: int | slice) -> Planned | Sequence[Planned]:
+        if isinstance(place, slice):
+            return tuple(self[at] for at in range(*place.indices(len(self))))
+        at = place if place >= 0 else place + len(self)
+        return self._planned(self._order[at], at // len(self._firsts) + 1)
+
+    def __iter__(self) -> Iterator[Planned]:
+        arms = len(self._firsts)
+        return (self._planned(number, place // arms + 1) for place, number in enumerate(self._order))
+
+    def get(self, slot: Slot) -> Planned | None:
+        """The process of a slot; None if the plan has none."""
+        number = self._arms.get(slot[:3])
+        if number is None or not 1 <= slot[3] <= self._replicates:
+            return None
+        return self._planned(number, slot[3])
+
+    def place(self, slot: Slot) -> int | None:
+        """Where a slot's process is in the order; None if the plan has none."""
+        number = self._arms.get(slot[:3])
+        if number is None or not 1 <= slot[3] <= self._replicates:
+            return None
+        return self._places[(slot[3] - 1) * len(self._firsts) + number]
+
+    @cached_property
+    def _places(self) -> "array[int]":
+        """Places by replicate and number of the arm."""
+        arms = len(self._firsts)
+        places = array("I", bytes(4 * len(self._order)))
+        for place, number in enumerate(self._order):
+            places[place - place % arms + number] = place
+        return places
+
+    def _planned(self, number: int, replicate: int) -> Planned:
+        first = self._firsts[number]
+        return first if replicate == 1 else first._replace(replicate=replicate)
+
+
+def expand(plan: Plan) -> Processes:
+    """Every process of a plan, in order."""
+    return Processes(plan)

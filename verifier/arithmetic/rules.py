@@ -14,7 +14,7 @@ from verifier.arithmetic.cells import grids
 MAX_ROUTES = 2**17
 MAX_TILES = 2**17
 MAX_GRID = 2**16
-MAX_PROCESSES = 200_000
+MAX_PROCESSES = 1_000_000
 MAX_SLOTS = 2**22  # slots of all alignments that the plan asks for together
 MAX_LAUNCHES = 64  # distinct schedules
 MAX_EXPERTS = 992  # rounded up to 32 it must stay below 1024 (marlin-moe 2.3)

@@ -1,15 +1,17 @@
 """V5xx, the alignments: legal for the routing, and the one that the treatment asks for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from ledger.record import AlignmentFile, Record
 from verifier.arithmetic import geometry
 from verifier.arithmetic.alignment import illegalities, membership
-from verifier.bundle import Bundle
+from verifier.bundle import Bundle, Facts
 from verifier.checks.check import check, record_check
 from verifier.checks.coverage import all_read
 from verifier.found import ArmKey, Found, several, show
 from verifier.layout import address_of, alignment_path, kind_of
+from verifier.store.table import Seen
 from verifier.workings import Workings, alignment_digest
 
 _MOST = 5  # faults of one alignment; the first ones say enough
@@ -36,7 +38,11 @@ def faults(bundle: Bundle, digest: str) -> tuple[str, ...]:
 @check("V502")
 def there(bundle: Bundle) -> Iterator[Found]:
     """V502: every record's alignment is in the bundle. If it is listed and gone, that is V102."""
-    for facts in bundle.facts:
+    return bundle.look(partial(_there, bundle))
+
+
+def _there(bundle: Bundle, records: Sequence[Facts]) -> Iterator[Found]:
+    for facts in records:
         path = alignment_path(facts.alignment)
         if path not in bundle.evidence.entries and path not in bundle.manifest.lines:
             yield Found(
@@ -55,9 +61,14 @@ def delivered(bundle: Bundle) -> Iterator[Found]:
     Constructed in simulation: from the history's arrival order. Injected: the donor's native one or the
     stable one, with the cell's swap. What a GPU constructs, atomics decide: there V501 is all there is.
     """
-    wanted = expected_alignments(bundle)
+    return bundle.look(partial(_delivered, bundle, expected_alignments(bundle)))
+
+
+def _delivered(
+    bundle: Bundle, wanted: Mapping[ArmKey, AlignmentFile], records: Sequence[Facts]
+) -> Iterator[Found]:
     right: set[tuple[ArmKey, str]] = set()
-    for facts in bundle.facts:
+    for facts in records:
         expected = wanted.get(facts.arm)
         got = bundle.alignments.get(facts.alignment)
         if expected is None or got is None or (facts.arm, facts.alignment) in right:
@@ -141,11 +152,11 @@ def buffers(bundle: Bundle, record: Record) -> Iterator[Found]:
 @check("V506")
 def referred_to(bundle: Bundle) -> Iterator[Found]:
     """V506: every alignment is some record's: nothing lies in a bundle without a use."""
-    cited = {facts.alignment for facts in bundle.facts}
     if not all_read(bundle):
         return  # what the others cite is not known
+    cited = Seen(facts.alignment for facts in bundle.kinds)
     for path in bundle.evidence.entries:
-        if kind_of(path) == "alignment" and address_of(path) not in cited:
+        if kind_of(path) == "alignment" and str(address_of(path)) not in cited:
             yield Found(
                 code="V506", file=path, expected="an alignment that a record names", got="one that none does"
             )

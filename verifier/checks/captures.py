@@ -1,6 +1,7 @@
 """V8xx, the captures: trajectories and who has which file at `records`; the bytes themselves at `raw`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ledger.canonical import sha256
 from ledger.record import Record
@@ -10,6 +11,7 @@ from verifier.checks.coverage import all_read
 from verifier.evidence import EvidenceError
 from verifier.found import Found, show
 from verifier.layout import address_of, kind_of, limit_of, object_path
+from verifier.store.table import Firsts, Seen
 from verifier.tensorfile import TensorFileError, read_tensors
 
 
@@ -18,7 +20,11 @@ def captures_there(bundle: Bundle) -> Iterator[Found]:
     """V802: if the bundle includes its captures, every record's is there. One listed and gone is V102."""
     if bundle.summary.raw != "included":
         return
-    for facts in bundle.facts:
+    yield from bundle.look(partial(_captures_there, bundle))
+
+
+def _captures_there(bundle: Bundle, records: Sequence[Facts]) -> Iterator[Found]:
+    for facts in records:
         path = object_path(facts.capture)
         if path not in bundle.evidence.entries and path not in bundle.manifest.lines:
             yield Found(
@@ -62,9 +68,9 @@ def captures_referred_to(bundle: Bundle) -> Iterator[Found]:
     """V805: every capture is some record's: nothing lies in a bundle without a use."""
     if not all_read(bundle):
         return  # what the others cite is not known
-    cited = {facts.capture for facts in bundle.facts}
+    cited = Seen(facts.capture for facts in bundle.kinds)
     for path in bundle.evidence.entries:
-        if kind_of(path) == "object" and address_of(path) not in cited:
+        if kind_of(path) == "object" and str(address_of(path)) not in cited:
             yield Found(
                 code="V805", file=path, expected="a capture that a record names", got="one that none does"
             )
@@ -73,9 +79,13 @@ def captures_referred_to(bundle: Bundle) -> Iterator[Found]:
 @check("V810")
 def one_trajectory_each(bundle: Bundle) -> Iterator[Found]:
     """V810: records that name one capture have one trajectory: the same bytes cannot be two results."""
-    first: dict[str, Facts] = {}
-    for facts in bundle.facts:
-        model = first.setdefault(facts.capture, facts)
+    return bundle.look(_trajectories)
+
+
+def _trajectories(records: Sequence[Facts]) -> Iterator[Found]:
+    first = Firsts(records)
+    for place, facts in enumerate(records):
+        model = first.of(facts.capture, place)
         if facts.trajectory != model.trajectory:
             yield Found(
                 code="V810",
@@ -118,7 +128,11 @@ def well_formed(bundle: Bundle) -> Iterator[Found]:
 @check("V807")
 def right_tensors(bundle: Bundle) -> Iterator[Found]:
     """V807: a capture holds the record's surfaces, each with its type and shape, and no other tensor."""
-    for item in bundle.facts:
+    return bundle.look(partial(_right_tensors, bundle))
+
+
+def _right_tensors(bundle: Bundle, records: Sequence[Facts]) -> Iterator[Found]:
+    for item in records:
         if (capture := capture_of(bundle, item.capture)) is None or capture.fault:
             continue
         wanted: dict[str, str] = {s.name: f"{s.dtype} {list(s.shape)}" for s in item.tensors}
@@ -138,7 +152,11 @@ def right_tensors(bundle: Bundle) -> Iterator[Found]:
 @check("V801")
 def captured_bytes(bundle: Bundle) -> Iterator[Found]:
     """V801: the bytes of every captured tensor have the sha256 that the record gives."""
-    for item in bundle.facts:
+    return bundle.look(partial(_captured_bytes, bundle))
+
+
+def _captured_bytes(bundle: Bundle, records: Sequence[Facts]) -> Iterator[Found]:
+    for item in records:
         if (capture := capture_of(bundle, item.capture)) is None:
             continue
         for place, surface in enumerate(item.tensors):
@@ -156,7 +174,11 @@ def captured_bytes(bundle: Bundle) -> Iterator[Found]:
 @check("V808")
 def not_a_number(bundle: Bundle) -> Iterator[Found]:
     """V808: a record whose capture holds a NaN says that it rests on U4 (marlin-moe 9.1)."""
-    for item in bundle.facts:
+    return bundle.look(partial(_not_a_number, bundle))
+
+
+def _not_a_number(bundle: Bundle, records: Sequence[Facts]) -> Iterator[Found]:
+    for item in records:
         if (capture := capture_of(bundle, item.capture)) is None:
             continue
         names = sorted(name for name, tensor in capture.tensors.items() if tensor.has_nan)
@@ -190,11 +212,8 @@ def _read(bundle: Bundle, path: str) -> Capture:
 
 
 def _one_per_capture(bundle: Bundle) -> Iterator[Facts]:
-    seen: set[str] = set()
-    for facts in bundle.facts:
-        if facts.capture not in seen:
-            seen.add(facts.capture)
-            yield facts
+    seen = Seen()
+    return (facts for facts in bundle.kinds if seen.add(facts.capture))
 
 
 CHECKS = (captures_there, captures_left_out, trajectory, captures_referred_to, one_trajectory_each)

@@ -1,5 +1,6 @@
 """V1xx, the bundle as files: every byte listed, nothing more, nothing less, nothing but regular files."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ledger.bundle import DOCUMENTS, MANIFEST, SUMMARY
@@ -7,8 +8,9 @@ from verifier.bundle import Bundle, Started
 from verifier.checks.check import check
 from verifier.evidence import EvidenceError
 from verifier.found import Found
-from verifier.layout import MAX_FILES, OUTSIDE_MANIFEST, address_of, kind_of, limit_of
+from verifier.layout import FEW_ENOUGH, OUTSIDE_MANIFEST, address_of, kind_of, limit_of
 from verifier.library import unreadable
+from verifier.store.names import Sorted
 
 _REQUIRED = (SUMMARY, MANIFEST, *DOCUMENTS)
 
@@ -70,7 +72,7 @@ def unlisted_files(bundle: Bundle) -> Iterator[Found]:
 def regular_files(bundle: Bundle) -> Iterator[Found]:
     """V104: everything is a regular file that can be read; nothing else is ever opened."""
     words = {"link": "a symbolic link", "folder": "a folder", "special": "a FIFO, a device or a socket"}
-    yield from (found for found in bundle.unread if found.code == "V104")
+    yield from bundle.unread.of("V104")
     for path, entry in bundle.evidence.entries.items():
         if entry.kind != "file":
             yield Found(code="V104", file=path, expected="a regular file", got=words[entry.kind])
@@ -84,13 +86,13 @@ def regular_files(bundle: Bundle) -> Iterator[Found]:
 @check("V105")
 def manifest_lines(bundle: Bundle) -> Iterator[Found]:
     """V105: every line of the manifest is canonical JSON of path, size and sha256, and ends in LF."""
-    yield from (found for found in bundle.unread if found.code == "V105")
+    yield from bundle.unread.of("V105")
 
 
 @check("V106")
 def manifest_order(bundle: Bundle) -> Iterator[Found]:
     """V106: the manifest's paths ascend, and no two are one file where case does not count."""
-    yield from (found for found in bundle.unread if found.code == "V106")
+    yield from bundle.unread.of("V106")
 
 
 @check("V107")
@@ -110,12 +112,12 @@ def counts(bundle: Bundle) -> Iterator[Found]:
     """V108: bundle.json counts what the manifest lists, and the attempts that were started."""
     if not bundle.has(MANIFEST):
         return  # that it is missing is said once; nothing can be counted against it
-    kinds = [kind_of(path) for path in bundle.manifest.lines]
+    kinds = Counter(kind_of(path) for path in bundle.manifest.lines)
     found = {
-        "files": len(kinds),
-        "records": kinds.count("record"),
-        "alignments": kinds.count("alignment"),
-        "objects": kinds.count("object"),
+        "files": kinds.total(),
+        "records": kinds["record"],
+        "alignments": kinds["alignment"],
+        "objects": kinds["object"],
         "attempts": sum(isinstance(line.event, Started) for line in bundle.log),
     }
     for name, got in found.items():
@@ -126,19 +128,29 @@ def counts(bundle: Bundle) -> Iterator[Found]:
 @check("V109")
 def places(bundle: Bundle) -> Iterator[Found]:
     """V109: every path, listed or found, is one that a bundle has a place for."""
-    paths = {path for path, entry in bundle.evidence.entries.items() if entry.kind == "file"}
-    for path in sorted(paths | set(bundle.manifest.lines)):
-        if kind_of(path) is None and (path not in OUTSIDE_MANIFEST or path in bundle.manifest.lines):
-            expected = "a document, or a file of records/, alignments/ or objects/ that is named as such"
-            if path in OUTSIDE_MANIFEST:
-                expected = f"a manifest that does not list {SUMMARY} or itself"
-            yield Found(code="V109", file=path, expected=expected, got="a file that has no place here")
+    odd: Sorted[bool] = Sorted(int, bool)
+    for path, entry in bundle.evidence.entries.items():
+        if entry.kind == "file" and kind_of(path) is None and path not in OUTSIDE_MANIFEST:
+            odd.add(path, True)
+    for path in bundle.manifest.lines:
+        if kind_of(path) is None and not _found_odd(bundle, path):
+            odd.add(path, True)
+    for path in odd.names():
+        expected = "a document, or a file of records/, alignments/ or objects/ that is named as such"
+        if path in OUTSIDE_MANIFEST:
+            expected = f"a manifest that does not list {SUMMARY} or itself"
+        yield Found(code="V109", file=path, expected=expected, got="a file that has no place here")
+
+
+def _found_odd(bundle: Bundle, path: str) -> bool:
+    entry = bundle.evidence.entries.get(path)
+    return entry is not None and entry.kind == "file" and path not in OUTSIDE_MANIFEST
 
 
 @check("V110")
 def sizes(bundle: Bundle) -> Iterator[Found]:
     """V110: nothing is larger than a verifier reads, so that its memory and time are bounded."""
-    yield from (found for found in bundle.unread if found.code == "V110")
+    yield from bundle.unread.of("V110")
     for path, entry in bundle.evidence.entries.items():
         if entry.kind == "file" and not _readable_size(bundle, path):
             yield Found(
@@ -148,7 +160,7 @@ def sizes(bundle: Bundle) -> Iterator[Found]:
                 got=f"{entry.size} bytes",
             )
     if bundle.evidence.overfull:
-        yield Found(code="V110", file=".", expected=f"at most {MAX_FILES} files", got="more")
+        yield Found(code="V110", file=".", expected=FEW_ENOUGH, got="more")
 
 
 @check("V111")

@@ -1,10 +1,10 @@
 """V406, V407, V412 and V416, the process: isolated, with the plan's environment, all markers passed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from ledger.record import MARKERS, SYMBOLS, Record
-from verifier.bundle import Bundle
+from verifier.bundle import Bundle, Facts
 from verifier.checks.check import check, record_check
 from verifier.found import Found, show
 
@@ -82,8 +82,12 @@ def _argv(record: Record, place: int | None, expected: str, got: str) -> Found:
 @check("V416")
 def containment(bundle: Bundle) -> Iterator[Found]:
     """V416: all processes of a cohort were held in the same way: none may what others may not."""
-    first = bundle.facts[0] if bundle.facts else None
-    for facts in bundle.facts:
+    return bundle.look(_containment)
+
+
+def _containment(records: Sequence[Facts]) -> Iterator[Found]:
+    first = records[0] if records else None
+    for facts in records:
         if first is None or facts.containment is first.containment or facts.containment == first.containment:
             continue
         mine, theirs = (item.containment.model_dump(mode="json") for item in (facts, first))

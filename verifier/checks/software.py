@@ -1,11 +1,12 @@
 """V7xx, what computed the bits: one build for the whole cohort, the plan's, honestly named."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ledger.record import Record
 from verifier.bundle import Bundle, Facts
 from verifier.checks.check import check, record_check
 from verifier.found import Found, show
+from verifier.store.table import Firsts
 
 #: How simulated evidence names what computed it; nothing of a GPU may bear these names, or it others.
 SIMULATED_SYMBOL = "simulated:"
@@ -45,10 +46,14 @@ def _build(key: str, expected: str, got: str) -> Found:
 @check("V703")
 def one_kernel(bundle: Bundle) -> Iterator[Found]:
     """V703: records that launched a GEMM on one grid launched one kernel symbol: no binary is mixed in."""
-    first: dict[tuple[int, int], Facts] = {}
-    for facts in bundle.facts:
+    return bundle.look(_kernels)
+
+
+def _kernels(records: Sequence[Facts]) -> Iterator[Found]:
+    first = Firsts(records)
+    for number, facts in enumerate(records):
         for place, (grid, symbol) in enumerate(zip(facts.grids, facts.symbols, strict=True)):
-            model = first.setdefault((place, grid), facts)
+            model = first.of((place, grid), number)
             if symbol != model.symbols[place]:
                 yield Found(
                     code="V703",

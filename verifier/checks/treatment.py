@@ -22,7 +22,7 @@ def tiles(bundle: Bundle, record: Record) -> Iterator[Found]:
 @record_check("V602")
 def grids(bundle: Bundle, record: Record) -> Iterator[Found]:
     """V602: both GEMMs ran on the cell's grid: the pinned one, or the one that the cell forces."""
-    locked = bundle.planned.slots.get((record.phase, record.cell, record.history, record.replicate))
+    locked = bundle.planned.cells.get((record.phase, record.cell, record.history, record.replicate))
     if locked is None:
         return  # V402
     for place, (expected, got) in enumerate(zip(locked.grids, record.treatment.gemms, strict=True)):
@@ -34,7 +34,7 @@ def grids(bundle: Bundle, record: Record) -> Iterator[Found]:
 def slices(bundle: Bundle, record: Record) -> Iterator[Found]:
     """V603: the slices executed are those of the schedule (marlin-moe 5) on the cell's grid."""
     worked = bundle.worked
-    locked = worked.slots.get((record.phase, record.cell, record.history, record.replicate))
+    locked = worked.cells.get((record.phase, record.cell, record.history, record.replicate))
     if locked is None:
         return  # V402
     for place, got in enumerate(record.treatment.gemms):
