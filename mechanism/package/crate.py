@@ -8,10 +8,10 @@ from rocrate.model.file import File
 from rocrate.rocrate import ROCrate
 
 from ledger.bundle import MANIFEST, SUMMARY
-from ledger.canonical import canonical, parse_canonical
+from ledger.canonical import CanonicalError, canonical, parse_canonical
 from ledger.model import read_json
 from ledger.record import Record
-from mechanism.package.payload import Payload
+from mechanism.package.payload import WRONG, PackageError, Payload
 
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
 LICENSE = "https://spdx.org/licenses/Apache-2.0"
@@ -27,7 +27,10 @@ _OBJECTS = ("bundle/plan.yaml", "bundle/plan.lock", "bundle/routing.json")
 
 
 def crate_bytes(payload: Payload, *, published: str) -> bytes:
-    """`ro-crate-metadata.json`, canonical. `published`: the date that RO-Crate asks for, YYYY-MM-DD."""
+    """`ro-crate-metadata.json`, canonical. `published`: the date that RO-Crate asks for, YYYY-MM-DD.
+
+    Raises PackageError or FaultsError for a record that is none, or whose alignment is not there.
+    """
     crate = ROCrate(version="1.1")
     crate.metadata.extra_terms["sha256"] = "http://schema.org/sha256"  # younger than the 1.1 context
     _root(crate, payload, published)
@@ -82,8 +85,13 @@ def _file(crate: Any, path: str, size: int, digest: str) -> File:
 
 def _action(crate: Any, payload: Payload, path: str, engine: Any, entities: dict[str, Any]) -> Any:
     data = (payload.folder / path).read_bytes()
-    record = read_json(Record, parse_canonical(data), name=path)
-    alignment = entities[f"bundle/alignments/{record.treatment.alignment.sha256}.json"]
+    try:
+        record = read_json(Record, parse_canonical(data), name=path)
+    except CanonicalError as fault:
+        raise PackageError(f"{path}: {fault}{WRONG}") from fault
+    name = f"alignments/{record.treatment.alignment.sha256}.json"
+    if (alignment := entities.get(f"bundle/{name}")) is None:
+        raise PackageError(f"{MANIFEST}: expected {name}, which {path} names, found none{WRONG}")
     given, made = [entities[name] for name in _OBJECTS], [entities[f"bundle/{path}"]]
     (made if record.treatment.alignment.source == "constructed" else given).append(alignment)
     if (capture := entities.get(f"bundle/objects/{record.capture}.safetensors")) is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from ledger.bundle import MANIFEST, SUMMARY, BundleFile, ManifestLine
+from ledger.bundle import DOCUMENTS, MANIFEST, SUMMARY, BundleFile, ManifestLine
 from ledger.canonical import CanonicalError, canonical, parse_canonical
 from ledger.canonical import sha256 as digest_of
 from ledger.model import read_json, read_yaml
@@ -16,7 +16,7 @@ from ledger.strict_yaml import load
 from mechanism.errors import MechanismError
 
 _CHUNK = 2**20
-_WRONG = "; `verifier check` says what is wrong"
+WRONG = "; `verifier check` says what is wrong"
 _NO_FOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -53,9 +53,11 @@ def copy_bundle(bundle: Path, target: Path, *, raw: bool) -> Payload:
     manifest = (bundle / MANIFEST).read_bytes()
     if (got := digest_of(manifest)) != summary.files:
         raise PackageError(
-            f"{MANIFEST}: expected sha256 {summary.files}, which {SUMMARY} has, got {got}{_WRONG}"
+            f"{MANIFEST}: expected sha256 {summary.files}, which {SUMMARY} has, got {got}{WRONG}"
         )
     lines = tuple(_lines(manifest))
+    if lacking := set(DOCUMENTS) - {line.path for line in lines}:
+        raise PackageError(f"{MANIFEST}: expected {min(lacking)}, which every bundle has, found none{WRONG}")
     _require_private_kept(bundle, raw=raw and summary.raw == "included")
     kept = tuple(line for line in lines if raw or not line.path.startswith("objects/"))
     target.mkdir(parents=True)
@@ -72,7 +74,7 @@ def _parsed(path: Path) -> object:
     try:
         return parse_canonical(path.read_bytes())
     except CanonicalError as fault:
-        raise PackageError(f"{path.name}: {fault}{_WRONG}") from fault
+        raise PackageError(f"{path.name}: {fault}{WRONG}") from fault
 
 
 def _lines(manifest: bytes) -> Iterator[ManifestLine]:
@@ -81,7 +83,7 @@ def _lines(manifest: bytes) -> Iterator[ManifestLine]:
         try:
             yield read_json(ManifestLine, parse_canonical(line), name=name)
         except CanonicalError as fault:
-            raise PackageError(f"{name}: {fault}{_WRONG}") from fault
+            raise PackageError(f"{name}: {fault}{WRONG}") from fault
 
 
 def _require_private_kept(bundle: Path, *, raw: bool) -> None:
@@ -107,7 +109,7 @@ def _copy(bundle: Path, target: Path, line: ManifestLine) -> None:
     if state.hexdigest() != line.sha256:
         raise PackageError(
             f"{line.path}: expected sha256 {line.sha256}, which {MANIFEST} has, got"
-            f" {state.hexdigest()}{_WRONG}"
+            f" {state.hexdigest()}{WRONG}"
         )
 
 

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -438,6 +439,41 @@ def test_what_no_release_can_be_made_of(bundle: Path, keys: tuple[Path, Path], t
     (tmp_path / "r.zip").write_bytes(b"")
     with pytest.raises(PackageError, match="expected a file that does not exist, got one that does"):
         made(bundle, tmp_path / "r.zip")
+
+
+def without(files: Files, start: str) -> Files:
+    return {path: data for path, data in files.items() if not path.startswith(start)}
+
+
+RECORD = "records/qualification.native.H0.1.json"
+
+
+@pytest.mark.parametrize(
+    ("bend", "message"),
+    [
+        (
+            lambda files: without(files, "plan.lock"),
+            r"files\.jsonl: expected plan\.lock, which every bundle has, found none; `verifier check` says .*",
+        ),
+        (
+            lambda files: without(files, "alignments/"),
+            r"files\.jsonl: expected alignments/[0-9a-f]{64}\.json, which records/.*\.json names, found none; `verifier check` .*",
+        ),
+        (
+            lambda files: {**files, RECORD: b""},
+            rf"{RECORD}: expected one JSON value, got something else: .*; `verifier check` says what is wrong",
+        ),
+    ],
+    ids=["no lock", "no alignment", "no record"],
+)
+def test_what_a_fitting_manifest_lacks(tmp_path: Path, bend: Callable[[Files], Files], message: str) -> None:
+    """Files that fit the manifest, and make no bundle: one message, nothing written."""
+    parts = forge.good_parts()
+    broken = forge.write(forge.reseal(bend(forge.seal(parts)), parts), tmp_path / "broken")
+    with pytest.raises(PackageError) as caught:
+        made(broken, tmp_path / "r.zip")
+    assert re.fullmatch(message, str(caught.value))
+    assert [path.name for path in tmp_path.iterdir()] == ["broken"]
 
 
 def test_the_commands(bundle: Path, tmp_path: Path) -> None:
