@@ -11,7 +11,10 @@ from mechanism.explain.errors import ExplainError
 from mechanism.explain.exposure import CrowdedExpert
 from mechanism.explain.gemms import Cuts, block_class, cuts
 from mechanism.explain.remedies import single_slice_grid
+from mechanism.explain.words import why_not
 from mechanism.kernel.arrival import relies_on_lane_order
+
+_LARGE = 1024  # routes from which on no batch takes the small-batch variant (2.4)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,13 +96,20 @@ def require_layer(answer: Answer) -> Layer:
     elif answer.path.kind != "marlin":
         why = "AWQ weights with zero points, the only ones of the fixture's recipe; use --group-size"
     elif answer.verdict != "yes":
-        why = (
-            f"an exposed batch, got verdict {answer.verdict}; try other --tokens, --seed, --routing"
-            " or --routes"
-        )
+        why = f"an exposed batch, got verdict {answer.verdict}{_way_out(answer, layer)}"
     if layer is None or why is not None:
         raise ExplainError(f"--write-plan: expected {why}")
     return layer
+
+
+def _way_out(answer: Answer, layer: Layer) -> str:
+    """Why this batch is not exposed, as far as that is known, and what could make another one so."""
+    if answer.verdict == "unknown":
+        return "; settle tile and grid with --launch"
+    if layer.variant == "small-batch":
+        enough = -(-_LARGE // answer.question.model.top_k)
+        return f": {why_not(layer)}; use --tokens {enough} or more"
+    return f": {why_not(layer)}; try other --tokens, --seed, --routing or --routes"
 
 
 def _pairs(layer: Layer, expert: CrowdedExpert) -> Iterator[BlockPair]:

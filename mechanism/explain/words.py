@@ -85,15 +85,18 @@ def _headline(answer: Answer) -> str:
             " are not known here. The table shows what each tile would do; settle it with --launch"
             " TKxTNxCTAS."
         )
-    if layer.variant == "small-batch":
-        why = "this batch takes the alignment variant without atomics, whose order is fixed [2.4]"
-    elif not layer.crowded:
-        why = f"no expert has more than {layer.block_size_m} routes, so each has one padded block [2.4]"
-    else:
-        why = "every expert with more than one padded block has blocks that are cut alike at both GEMMs [5.3]"
     atomic = any(item.id == "atomic-reduction" for item in layer.defects)
     otherwise = " Bits can change for another reason in this build: see the defects." if atomic else ""
-    return f"{question} NO, not in this batch: {why}. Another batch can differ.{otherwise}"
+    return f"{question} NO, not in this batch: {why_not(layer)}. Another batch can differ.{otherwise}"
+
+
+def why_not(layer: Layer) -> str:
+    """Why no alignment can change bits of a batch that is not exposed."""
+    if layer.variant == "small-batch":
+        return "this batch takes the alignment variant without atomics, whose order is fixed [2.4]"
+    if not layer.crowded:
+        return f"no expert has more than {layer.block_size_m} routes, so each has one padded block [2.4]"
+    return "every expert with more than one padded block has blocks that are cut alike at both GEMMs [5.3]"
 
 
 def _layer(answer: Answer, layer: Layer) -> Iterator[str]:

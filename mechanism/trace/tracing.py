@@ -50,6 +50,9 @@ def trace_bundle(folder: Path, asked: Asked, cache: Path) -> Trace:
         TraceError: No bundle, or no such cell, element or record.
     """
     if not (folder / "plan.yaml").is_file():
+        inner = folder / asked.cell
+        if (inner / "plan.yaml").is_file():
+            raise TraceError(f"{inner}: expected BUNDLE/CELL, got a bundle alone; name one of its cells too")
         raise TraceError(
             f"{folder}: expected the folder of a bundle, found no plan.yaml in it; check the path"
         )

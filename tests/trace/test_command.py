@@ -112,6 +112,16 @@ def test_a_folder_that_is_no_bundle(tmp_path: Path) -> None:
     )
 
 
+def test_a_bundle_without_a_cell(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "plan.yaml").write_text("")
+    done = run(f"{tmp_path}/mine", "--row", "0", "--column", "0")
+    assert (done.exit_code, done.stderr) == (
+        4,
+        f"mechanism: refused: {tmp_path}/mine: expected BUNDLE/CELL, got a bundle alone; name one of its cells too\n",
+    )
+
+
 def test_the_default_plan_is_not_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("native", "--row", "1", "--column", "1").stderr == (
