@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from mechanism.show.counter import Counter
+from mechanism.show.counter import Counter, Standing
 
 
 @contextmanager
@@ -51,23 +51,14 @@ class _Bar(Counter):
         self._bar, self._task = bar, task
         self._began = time.monotonic()
 
-    def at(
-        self,
-        done: int,
-        total: int,
-        *,
-        failed: int = 0,
-        interrupted: int = 0,
-        seconds_left: float | None = None,
-    ) -> None:
-        now = time.monotonic()
-        if seconds_left is None and done:
-            seconds_left = (now - self._began) / done * (total - done)
-        ends = None if seconds_left is None or done == total or interrupted else now + seconds_left
-        told = [
-            f"{count} {what}" for count, what in ((failed, "failed"), (interrupted, "interrupted")) if count
-        ]
-        self._bar.update(self._task, completed=done, total=total, failed=", ".join(told), ends=ends)
+    def show(self, now: Standing) -> None:
+        clock, left = time.monotonic(), now.seconds_left
+        if left is None and now.done:
+            left = (clock - self._began) / now.done * (now.total - now.done)
+        ends = None if left is None or now.done == now.total or now.interrupted else clock + left
+        counts = ((now.failed, "failed"), (now.interrupted, "interrupted"))
+        told = ", ".join(f"{count} {what}" for count, what in counts if count)
+        self._bar.update(self._task, completed=now.done, total=now.total, failed=told, ends=ends)
 
     def note(self, text: str) -> None:
         self._bar.console.print(text, markup=False, highlight=False)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from mechanism.show.counter import Counter
+from mechanism.show.counter import Counter, Standing
 
 #: Without a terminal a line is printed whenever another tenth is done, and for every failure.
 PLAIN_STEPS = 10
@@ -36,23 +36,15 @@ class _Lines(Counter):
         self._name, self._unit, self._out = name, unit, out
         self._told = (-1, 0, 0)
 
-    def at(
-        self,
-        done: int,
-        total: int,
-        *,
-        failed: int = 0,
-        interrupted: int = 0,
-        seconds_left: float | None = None,
-    ) -> None:
-        step = done * PLAIN_STEPS // total if total else PLAIN_STEPS
-        if (step, failed, interrupted) == self._told:
+    def show(self, now: Standing) -> None:
+        step = now.done * PLAIN_STEPS // now.total if now.total else PLAIN_STEPS
+        if (step, now.failed, now.interrupted) == self._told:
             return
-        self._told = (step, failed, interrupted)
-        going = seconds_left is not None and done < total and not interrupted
-        left = f", about {seconds_left:.0f} s left" if going else ""
-        stopped = f", {interrupted} interrupted" if interrupted else ""
-        self.note(f"{self._name}: {done} of {total} {self._unit}, {failed} failed{stopped}{left}")
+        self._told = (step, now.failed, now.interrupted)
+        going = now.seconds_left is not None and now.done < now.total and not now.interrupted
+        left = f", about {now.seconds_left:.0f} s left" if going else ""
+        stopped = f", {now.interrupted} interrupted" if now.interrupted else ""
+        self.note(f"{self._name}: {now.done} of {now.total} {self._unit}, {now.failed} failed{stopped}{left}")
 
     def note(self, text: str) -> None:
         print(text, file=self._out, flush=True)

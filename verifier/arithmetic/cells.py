@@ -1,12 +1,13 @@
 """A plan's matrix as processes, in the order in which they are started (rule in ledger/plan.py)."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from ledger.canonical import sha256
 from ledger.plan import Cell, Plan, Swap
+from verifier.store.placed import Placed
 
 Slot = tuple[str, str, str, int]
 
@@ -44,7 +45,7 @@ def donor(cell: Cell, history: str) -> str | None:
     return None
 
 
-class Processes(Sequence[Planned]):
+class Processes(Placed[Planned]):
     """Every process of a plan, in order, and by its (phase, cell, history, replicate); in 8 bytes each."""
 
     def __init__(self, plan: Plan) -> None:
@@ -81,15 +82,9 @@ class Processes(Sequence[Planned]):
     def __len__(self) -> int:
         return len(self._order)
 
-    @overload
-    def __getitem__(self, place: int) -> Planned: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Planned]: ...
-    def __getitem__(self, place: int | slice) -> Planned | Sequence[Planned]:
-        if isinstance(place, slice):
-            return tuple(self[at] for at in range(*place.indices(len(self))))
-        at = place if place >= 0 else place + len(self)
-        return self._planned(self._order[at], at // len(self._firsts) + 1)
+    def value(self, place: int) -> Planned:
+        """The process at a place."""
+        return self._planned(self._order[place], place // len(self._firsts) + 1)
 
     def __iter__(self) -> Iterator[Planned]:
         arms = len(self._firsts)

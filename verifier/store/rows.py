@@ -3,16 +3,17 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar
 
 from verifier.store import disk
 from verifier.store.disk import Disk, packed, unpacked
+from verifier.store.placed import Placed
 
 T = TypeVar("T")
 _AT_ONCE = 512  # rows read at a time
 
 
-class Rows(Sequence[T], Generic[T]):
+class Rows(Placed[T]):
     """Values in the order in which they came: a list up to `disk.MANY`, packed on disk beyond.
 
     `pack` turns a value into what marshal writes (tuples, text, bytes, integers, None), `unpack` turns it
@@ -47,19 +48,11 @@ class Rows(Sequence[T], Generic[T]):
     def __len__(self) -> int:
         return len(self._few) if self._disk is None else len(self._ends) - 1
 
-    @overload
-    def __getitem__(self, place: int) -> T: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[T]: ...
-    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
-        if isinstance(place, slice):
-            return [self[at] for at in range(*place.indices(len(self)))]
+    def value(self, place: int) -> T:
+        """The value at a place."""
         if self._disk is None:
             return self._few[place]
-        at = place if place >= 0 else place + len(self)
-        if not 0 <= at < len(self):
-            raise IndexError(place)
-        return self._unpack(unpacked(self._disk.get(self._ends[at], self._ends[at + 1])))
+        return self._unpack(unpacked(self._disk.get(self._ends[place], self._ends[place + 1])))
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._few) if self._disk is None else self._stored(self._disk)
@@ -74,7 +67,7 @@ class Rows(Sequence[T], Generic[T]):
                 yield unpack(loads(data[mine[place] - base : mine[place + 1] - base]))
 
 
-class Picked(Sequence[T], Generic[T]):
+class Picked(Placed[T]):
     """Some of a sequence's values, by their places, which ascend."""
 
     def __init__(self, base: Sequence[Any], places: "array[int]") -> None:
@@ -83,13 +76,8 @@ class Picked(Sequence[T], Generic[T]):
     def __len__(self) -> int:
         return len(self._places)
 
-    @overload
-    def __getitem__(self, place: int) -> T: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[T]: ...
-    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
-        if isinstance(place, slice):
-            return [self[at] for at in range(*place.indices(len(self)))]
+    def value(self, place: int) -> T:
+        """The value at a place."""
         value: T = self._base[self._places[place]]
         return value
 
@@ -105,7 +93,7 @@ class Picked(Sequence[T], Generic[T]):
                 place = next(wanted, -1)
 
 
-class Patched(Sequence[T], Generic[T]):
+class Patched(Placed[T]):
     """A sequence with some values replaced, some dropped, some added at the end."""
 
     def __init__(
@@ -119,20 +107,12 @@ class Patched(Sequence[T], Generic[T]):
     def __len__(self) -> int:
         return len(self._base) - len(self._dropped) + len(self._added)
 
-    @overload
-    def __getitem__(self, place: int) -> T: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[T]: ...
-    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
-        if isinstance(place, slice):
-            return [self[at] for at in range(*place.indices(len(self)))]
-        at = place if place >= 0 else place + len(self)
+    def value(self, place: int) -> T:
+        """The value at a place."""
         kept = len(self._base) - len(self._dropped)
-        if not 0 <= at < len(self):
-            raise IndexError(place)
-        if at >= kept:
-            return self._added[at - kept]
-        at += bisect_left(self._after, at + 1)
+        if place >= kept:
+            return self._added[place - kept]
+        at = place + bisect_left(self._after, place + 1)
         return self._replaced[at] if at in self._replaced else self._base[at]
 
     def __iter__(self) -> Iterator[T]:
