@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
@@ -21,7 +21,7 @@ from mechanism.kernel.compiled_ends import add_up, operands, survey
 from mechanism.kernel.compiled_loops import sweep
 from mechanism.kernel.compiled_weights import STRIDE
 from mechanism.kernel.dequantize import Weights, finite_up_to, packed_zeros
-from mechanism.kernel.gemm import Multiply
+from mechanism.kernel.gemm import Executed, Multiply
 from mechanism.kernel.gemm import marlin_gemm as _marlin_gemm
 from mechanism.kernel.parallel import ordered, threads
 from mechanism.kernel.rounding import F32, U32, Stored, bits16
@@ -32,7 +32,8 @@ from mechanism.values import frozen
 Scalar = TypeVar("Scalar", bound=np.generic)
 Ints = npt.NDArray[np.int64]
 
-PIECES = 12  # pieces of work for each thread, so that none waits long for another
+PIECES = 16  # pieces of work for each thread, so that none waits long for another
+_ONE = 0x3C00  # 1.0 in fp16
 ROWS = 96  # of A that walk K together: their accumulators stay in a core's second cache
 
 
@@ -95,12 +96,30 @@ def compiled_threads() -> int:
 class CompiledSums(SliceSums):
     """``SliceSums`` with its inner loops compiled."""
 
+    _done: Sequence[npt.NDArray[np.int32]] = ()  # what each `sweep` wrote down
+
+    def executed(self) -> Executed:
+        """As in ``SliceSums``. Of what the loops summed, only who was to sum it comes from the schedule."""
+        tiles = super().executed()
+        if not self._done:
+            return tiles
+        done = np.concatenate(self._done)
+        done = done[np.lexsort((done[:, 2], done[:, 1], done[:, 0]))]
+        block, column, begin, end = done.T
+        edges = np.flatnonzero(np.diff(block, prepend=-1) | np.diff(column, prepend=-1))
+        slot = np.arange(len(done)) - np.repeat(edges, np.diff(edges, append=len(done)))
+        cta = _ctas(self._schedule)[block, column, slot]
+        parts = list(zip(cta.tolist(), begin.tolist(), end.tolist(), strict=True))
+        bounds = pairwise([*edges.tolist(), len(done)])
+        where = zip(block[edges].tolist(), column[edges].tolist(), bounds, strict=True)
+        mine = tuple((row, place, tuple(parts[low:high])) for row, place, (low, high) in where)
+        return tuple(sorted(tiles + mine)) if tiles else mine
+
     def rounded(self, *, fp32_reduce: bool) -> Stored:
         """As in ``SliceSums``."""
         inside, outside = self._split()
         if outside or not fp32_reduce:
             return super().rounded(fp32_reduce=fp32_reduce)
-        self._executed.clear()
         layout = self._layout
         out = np.zeros((self._alignment.routes, self._weights.n), dtype=np.uint16)
 
@@ -110,20 +129,21 @@ class CompiledSums(SliceSums):
             add_up(swept.sums, np.array(items, dtype=np.int64), swept.begins, *where, out)  # rows of its own
             return replace(swept, sums=swept.sums[:0])
 
-        for swept in self._on_threads(work, inside):
-            self._write_down(swept)
+        self._done = [swept.done for swept in self._on_threads(work, inside)]
         return out.view(np.float16)
 
     def __iter__(self) -> Iterator[TileSums]:
         inside, outside = self._split()
+        self._done = ()
         if not inside:
             yield from super().__iter__()
             return
         self._executed.clear()
         for expert, blocks in outside:
             yield from self._walk([(expert, blocks)], 0, self._schedule.n_tiles)
-        for swept in self._on_threads(self._sweep, inside):
-            self._write_down(swept)
+        parts = self._on_threads(self._sweep, inside)
+        self._done = [swept.done for swept in parts]
+        for swept in parts:
             yield from self._tile_sums(swept)
 
     @cached_property
@@ -169,7 +189,7 @@ class CompiledSums(SliceSums):
             if fits and (
                 all_finite or all(rows[self._routes[block] // self._top_k].all() for block in blocks)
             ):
-                normal = weights.group != -1 and not below
+                normal = weights.group == -1 or not below
                 inside.append(Item(expert, blocks[0], blocks[-1] + 1, 0, n_tiles, normal))
             else:
                 outside.append((expert, blocks))
@@ -189,9 +209,8 @@ class CompiledSums(SliceSums):
         done = np.empty((tiles * layout.most, 4), dtype=np.int32)
         count = sweep(
             _read_only(weights.qweight.view(np.uint32)),
-            _read_only(bits16(weights.scales)),
+            _read_only(_scales(weights).view(np.uint32)),
             _read_only(_zeros(weights)),
-            weights.group != -1,
             *self._operands[:2],
             layout.routes // self._top_k,
             layout.starts,
@@ -206,12 +225,6 @@ class CompiledSums(SliceSums):
             done,
         )
         return Swept(items=items, begins=begins, sums=sums, done=done[:count])
-
-    def _write_down(self, swept: Swept) -> None:
-        """What the walk says it summed; only who was to sum it comes from the schedule."""
-        for block, column, begin, end in swept.done.tolist():
-            parts = self._executed.setdefault((block, column), [])
-            parts.append((self._cuts[block][column][len(parts)].cta, begin, end))
 
     def _tile_sums(self, swept: Swept) -> Iterator[TileSums]:
         """One for each block and run of column tiles with equally many slices."""
@@ -266,6 +279,12 @@ def _zeros(weights: Weights) -> U32:
     return np.tile(packed_zeros(weights, 0).view(np.uint32), (weights.experts, 1, 1))
 
 
+def _scales(weights: Weights) -> npt.NDArray[np.uint16]:
+    """Scales of operands, fp16 bits: one where the sums are scaled instead (channelwise, 6.6)."""
+    bits = np.ascontiguousarray(bits16(weights.scales))
+    return bits if weights.group != -1 else np.full_like(bits, _ONE)
+
+
 def _read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
     """The array as one that is contiguous and not written to: code is compiled for one kind of array."""
     view = np.ascontiguousarray(array).view()
@@ -283,6 +302,17 @@ def _slots(schedule: Schedule) -> npt.NDArray[np.int16]:
                 slots[block, column, part.end - 1] = index
     slots.flags.writeable = False
     return slots
+
+
+@lru_cache(maxsize=32)
+def _ctas(schedule: Schedule) -> npt.NDArray[np.int32]:
+    """Who sums each slice, (blocks, column tiles, slices); -1 where a tile has fewer. Kept likewise."""
+    parts = [[[part.cta for part in slices] for slices in tiles] for tiles in cuts(schedule)]
+    most = max((len(ctas) for tiles in parts for ctas in tiles), default=0)
+    padded = [[ctas + [-1] * (most - len(ctas)) for ctas in tiles] for tiles in parts]
+    made = np.array(padded, dtype=np.int32).reshape(schedule.padded_blocks, schedule.n_tiles, most)
+    made.flags.writeable = False
+    return made
 
 
 marlin_gemm: Multiply = partial(_marlin_gemm, summed=CompiledSums)

@@ -6,7 +6,7 @@ import numpy as np
 
 from mechanism.kernel.compiled_words import bits32, compiled, value32
 
-DROP = 60  # A is taken times 2^-DROP: see `compiled_loops`
+DROP = 60  # A is taken times 2^-DROP: see `compiled_steps`
 BIAS = 127 + DROP  # what is taken off the exponent fields of A
 ZERO = -128  # the exponent byte of a zero in A
 _SCALE = np.float32(2.0 ** (112 - DROP))

@@ -1,14 +1,8 @@
 """The loops of the compiled arithmetic (marlin-moe 6, tensor-core 7.1), for numba.
 
-Compiled without fast-math: every operation here is the one that is written. Loops run over columns with
-constant strides between k, which is what makes vector code of them. Only finite fp16 operands come here.
-
-Everything is held times 2^-DROP, exactly: the smallest product, 2^-48, is a normal number still. Emax is
-then below F for all sums under 2^84, and a term is taken times 2^(F - Emax) by adding to its exponent field:
-that of a zero stays under 127, so that it is cut to 0 like every term below the quantum.
-
-Exponents of operands are bytes that add up modulo 256: a field less 187 of A and the field of a weight give
-the field of their product, 39 to 97. A zero has -128 or 0, so that a product with one has 14 at most.
+Compiled without fast-math: every operation here is the one that is written. What is done to operands is in
+`compiled_weights`, what is done with them in `compiled_steps`; here is who meets whom, in which order. Only
+finite fp16 operands come here.
 
 numba throws kept machine code away when the file of its function changes, not when one of the functions that
 went into it does. Those are in other files here; INLINED is their digest, held by a test.
@@ -19,116 +13,16 @@ from __future__ import annotations
 import numpy as np
 
 from mechanism.kernel.compiled_ends import DROP
-from mechanism.kernel.compiled_weights import (
-    MOST_WORDS,
-    STRIDE,
-    ask_for,
-    dequantize_any,
-    dequantize_short,
-    exponents,
-    turn_to,
-)
-from mechanism.kernel.compiled_words import TO_NEAREST, TO_ZERO, bits32, compiled, set_rounding, value32
+from mechanism.kernel.compiled_steps import peaks, step8, step16
+from mechanism.kernel.compiled_weights import FIELDS, MOST_WORDS, STRIDE, dequantize, turn_to
+from mechanism.kernel.compiled_words import TO_NEAREST, TO_ZERO, compiled, set_rounding
 
-INLINED = "e6a4ec3a9026746007169e6c777709fee5cbe079ef55d2865c80ab53116f07e7"
+INLINED = "a00a54e372b7524846baae311f04e1d07a74998f1fd2645a298241ca0ad5f46e"
 
-AHEAD = 16  # rows of the packed weights that are asked of memory before they are wanted: two steps' worth
 ROOM = 1 << 14  # accumulators that are kept at a time: what stays in a core's own cache
 
 _U = np.uint64  # see `compiled_weights`
-_S = np.uint64(STRIDE)
 _UNDROP = np.float32(2.0**DROP)
-# Under every real product. With all products zero, sums are cut against it: nothing is lost, for they are
-# multiples of 2^-53, and 2^(38 - 127 + DROP - F) is that or less.
-_FLOOR = 38
-_EXPONENT = 0x7F80_0000
-_TOP24, _TOP25 = ((127 + f) << 23 for f in (24, 25))  # exponent bits of 2^F
-_DOWN24, _DOWN25 = (f << 23 for f in (24, 25))
-
-
-@compiled
-def peaks(fa, row, at, fb, length, peak):
-    """Largest exponent field of the products of one step, by column.
-
-    Args:
-        fa: int8 (rows, K), exponents of A.
-        row: Which row.
-        at: Which k is the step's first.
-        fb: int8 (length * STRIDE,), from ``exponents``.
-        length: L, 8 or 16.
-        peak: Out, int8 (STRIDE,); 38 or more.
-    """
-    for c in range(_S):
-        most = np.int8(_FLOOR)
-        for i in range(8):
-            other = np.int8(fa[row, at + _U(i)] + fb[_U(i) * _S + c])
-            most = other if other > most else most
-        peak[c] = most
-    if length == 16:
-        for c in range(_S):
-            most = peak[c]
-            for i in range(8, 16):
-                other = np.int8(fa[row, at + _U(i)] + fb[_U(i) * _S + c])
-                most = other if other > most else most
-            peak[c] = most
-
-
-@compiled
-def _emax(peak, before):
-    """Exponent bits of 2^Emax, int32: of the products or of C."""
-    products = np.int32(np.int32(np.uint8(peak)) << np.int32(23))
-    own = np.int32(bits32(before) & np.int32(_EXPONENT))
-    return own if own > products else products
-
-
-@compiled
-def _cut(value, shift):
-    """A term times 2^(F - Emax), cut toward zero. ``shift``: what that adds to its exponent bits."""
-    return np.int32(value32(np.int32(bits32(value) + shift)))
-
-
-@compiled
-def _cut8(a, row, at, b, first, c, shift):
-    """Sum of eight products of column ``c``, each cut to the quantum; below 2^30.1 in size."""
-    total = np.int32(0)
-    for i in range(8):
-        k = _U(i) + _U(first)
-        total = np.int32(total + _cut(np.float32(a[row, at + k] * b[k * _S + c]), shift))
-    return total
-
-
-@compiled
-def step8(a, row, at, b, peak, acc, to):
-    """One step of eight products of one row (Turing, Ampere, Ada: F = 24), while rounding toward zero.
-
-    Args:
-        a: fp32 (rows, K), the operands, dropped.
-        row: Which row.
-        at: Which k is the step's first.
-        b: fp32 (8 * STRIDE,).
-        peak: int8 (STRIDE,), from ``peaks``.
-        acc: In and out, fp32; from ``to``.
-        to: See ``acc``.
-    """
-    for c in range(_S):
-        before = acc[to + c]
-        emax = _emax(peak[c], before)
-        shift = np.int32(np.int32(_TOP24) - emax)
-        total = np.int32(_cut8(a, row, at, b, 0, c, shift) + _cut(before, shift))
-        # to 24 bits toward zero; then times 2^(Emax - F), exact
-        acc[to + c] = np.float32(total) * value32(np.int32(emax - np.int32(_DOWN24)))
-
-
-@compiled
-def step16(a, row, at, b, peak, acc, to):
-    """One step of sixteen products of one row (Hopper, Blackwell: F = 25). Arguments as for ``step8``."""
-    for c in range(_S):
-        before = acc[to + c]
-        emax = _emax(peak[c], before)
-        shift = np.int32(np.int32(_TOP25) - emax)
-        low = np.int32(_cut8(a, row, at, b, 0, c, shift) + _cut(before, shift))
-        total = np.float64(low) + np.float64(_cut8(a, row, at, b, 8, c, shift))  # with C it can leave int32
-        acc[to + c] = np.float32(total) * value32(np.int32(emax - np.int32(_DOWN25)))
 
 
 @compiled
@@ -136,7 +30,6 @@ def sweep(
     packed,
     scales,
     zeros,
-    grouped,
     a,
     fa,
     rows_of,
@@ -155,9 +48,8 @@ def sweep(
 
     Args:
         packed: uint32 (E, K, words).
-        scales: uint16 (E, K/group, columns), fp16 bits, finite.
+        scales: uint32 (E, K/group, columns / 2), fp16 bits of two columns, finite.
         zeros: uint32 (E, K/group, words), packed.
-        grouped: Whether scales belong to the operand (False if channelwise).
         a: fp32 (rows, K), dropped, K as (k-tile, warp row, instruction, 16).
         fa: int8, same shape: exponents.
         rows_of: int64: which row of ``a`` each row of each block is, block after block.
@@ -167,8 +59,8 @@ def sweep(
         length: L, 8 or 16.
         tile_words: Words of a column tile.
         slots: int16 (blocks, column tiles, k-tiles): slice that ends after the k-tile, or -1.
-        items: int64 (n, 6): expert, blocks [first, last), column tiles [first, last), and whether scales are
-            applied and no nonzero operand is subnormal.
+        items: int64 (n, 6): expert, blocks [first, last), column tiles [first, last), and whether no nonzero
+            operand is subnormal.
         begins: int64 (n + 1,), where the sums of each item begin.
         sums: Out, fp32, flat: (slices, rows, 2, byte columns) of each item.
         done: Out, int32 (slices, 4): block, column tile, k-tiles [begin, end), as they were summed.
@@ -183,7 +75,6 @@ def sweep(
             packed[expert],
             scales[expert],
             zeros[expert],
-            grouped,
             normal != 0,
             a,
             fa,
@@ -209,7 +100,6 @@ def walk(
     packed,
     scales,
     zeros,
-    grouped,
     normal,
     a,
     fa,
@@ -238,8 +128,8 @@ def walk(
     words = min(MOST_WORDS, packed.shape[1])
     acc = np.empty(pieces * rows * warp_rows * STRIDE, dtype=np.float32)
     values = np.zeros(length * STRIDE, dtype=np.float32)
-    fields = np.empty(length * STRIDE, dtype=np.int8)
-    peak = np.empty(STRIDE, dtype=np.int8)
+    fields = np.zeros(length * FIELDS, dtype=np.int32)
+    peak = np.empty(FIELDS, dtype=np.int32)
     of_group = np.zeros((pieces, 4, STRIDE), dtype=np.float32)
     lows = np.empty(pieces, dtype=np.int64)  # first word of each piece: the last two may overlap
     begun = np.empty((slots.shape[0], tile1 - tile0), dtype=np.int32)
@@ -259,30 +149,23 @@ def walk(
                     if k0 // size != group:
                         group = k0 // size
                         for piece in range(filled):
-                            turn_to(scales[group], zeros[group], lows[piece], words, of_group[piece])
+                            turn_to(scales, zeros, _U(group), _U(lows[piece]), _U(words), of_group[piece])
                     for sub in range(0, 16, length):
                         at = ((tile * warp_rows + w) * 2 + h) * 16 + sub
                         for piece in range(filled):
                             low = _U(lows[piece])
                             for i in range(0, length, 8):
-                                ask_for(packed, k0 + sub + i + AHEAD, low, words)
-                                k, to = _U(k0 + sub + i), _U(i * STRIDE)
-                                if normal and words == MOST_WORDS:
-                                    dequantize_short(packed, k, low, of_group[piece], values, to)
-                                else:
-                                    dequantize_any(
-                                        packed, k, low, _U(words), of_group[piece], grouped, values, to
-                                    )
-                            exponents(values, _U(length * STRIDE), normal, fields)
+                                k, mine = _U(k0 + sub + i), of_group[piece]
+                                dequantize(packed, k, low, _U(words), mine, normal, values, fields, _U(i))
                             set_rounding(np.int32(TO_ZERO))
                             for row in range(rows):
                                 to = _U(((piece * rows + row) * warp_rows + w) * STRIDE)
-                                mine = _U(rows_of[row])
-                                peaks(fa, mine, _U(at), fields, length, peak)
+                                source = _U(rows_of[row])
+                                peaks(fa, source, _U(at), fields, length, peak)
                                 if length == 8:
-                                    step8(a, mine, _U(at), values, peak, acc, to)
+                                    step8(a, source, _U(at), values, peak, acc, to)
                                 else:
-                                    step16(a, mine, _U(at), values, peak, acc, to)
+                                    step16(a, source, _U(at), values, peak, acc, to)
                             set_rounding(np.int32(TO_NEAREST))
             count = _release(
                 acc,

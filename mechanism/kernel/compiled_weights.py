@@ -1,113 +1,155 @@
 """Operands of a piece of one expert's packed weights, eight k at a time, for the compiled loops (6.2).
 
 A piece has up to MOST_WORDS words of a row of the packed weights. Its columns are kept by nibble: nibble j of
-word w at ``j * MOST_WORDS + w``, so that taking words apart is a shift and a mask and moves nothing across.
+word w at ``j * MOST_WORDS + w``, so that taking words apart is a mask and moves nothing across. Exponents are
+bytes of int32: those of nibbles 0 to 3 of word w at ``w``, those of 4 to 7 at ``MOST_WORDS + w``.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from mechanism.kernel.compiled_words import bits32, compiled, fma, prefetch, value32
+from mechanism.kernel.compiled_lanes import (
+    LANES,
+    as_floats,
+    as_ints,
+    chosen,
+    fma,
+    larger,
+    load,
+    load_fours,
+    prefetch,
+    spread,
+    store,
+    to_floats,
+)
+from mechanism.kernel.compiled_words import compiled, inlined
 
 STRIDE = 512  # columns of a piece, and operands from one k to the next
 MOST_WORDS = STRIDE // 8
+FIELDS = STRIDE // 4  # int32 that hold the exponents of one k
+AHEAD = 16  # rows of the packed weights that are asked of memory before they are wanted: two steps' worth
 
 # numba checks signed indices for negative ones, in the way of vector code: offsets are unsigned
 _U = np.uint64
-_S, _W = np.uint64(STRIDE), np.uint64(MOST_WORDS)
+_L, _W, _F, _S = (np.uint64(size) for size in (LANES, MOST_WORDS, FIELDS, STRIDE))
+_I, _A = np.int32, np.uint64(AHEAD)
+_TOP = np.int32(-(1 << 24))
 _REBIAS = np.float32(2.0**112)
-_SMALLEST = 127 - 14  # exponent field of subnormal fp16 operands
+_MAGNITUDE = np.int32(0x7FFF_FFFF)
+_SMALLEST = np.int32((127 - 14) << 23)  # 2^-14: subnormal operands have its exponent
 
 
 @compiled
-def ask_for(packed, k, low, words):
-    """Have eight rows brought to the cache that will be wanted soon."""
-    for row in range(k, min(k + 8, packed.shape[0])):
-        for line in range(0, words, 16):
-            prefetch(packed, _U(row), low + _U(line))
-
-
-@compiled
-def turn_to(scales, zeros, low, words, out):
-    """What a piece's columns need of one group: scale, 8193 and 8192 times it (exact), and zero point.
+def turn_to(scales, zeros, group, low, words, out):
+    """What a piece's columns need of one group, where nibble j stands for 16^j times its number.
 
     Args:
-        scales: uint16 (columns,), fp16 bits, finite.
-        zeros: uint32 (words,), packed.
+        scales: uint32 (groups, columns / 2): fp16 bits of two columns, finite.
+        zeros: uint32 (groups, words), packed.
+        group: Which.
         low: First word.
-        words: How many.
-        out: Out, fp32 (4, STRIDE).
+        words: How many: a multiple of LANES.
+        out: Out, fp32 (4, STRIDE): zero point; 8193 and -8192 times the scale; the scale.
     """
-    for w in range(words):
-        for nibble in range(8):
-            # byte b of a word holds columns x0 + 2 plane + 4 x2, x0 = b >> 1, x2 = b & 1 (1.1)
-            plane, byte, to = nibble & 1, nibble >> 1, nibble * MOST_WORDS + w
-            bits = np.int32(scales[(low + w) * 8 + (byte >> 1) + 2 * plane + 4 * (byte & 1)])
-            # fp16 to fp32: the mantissa moves up 13 bits, the exponent's bias grows by 112; subnormals too
-            scale = value32(np.int32((bits & np.int32(0x7FFF)) << np.int32(13))) * _REBIAS  # exact
-            scale = -scale if bits & np.int32(0x8000) else scale
-            out[0, to] = scale
-            out[1, to] = scale * np.float32(8193)
-            out[2, to] = scale * np.float32(8192)
-            out[3, to] = _nibble(np.uint32(zeros[low + w]), nibble)
+    for run in range(words // _L):
+        w = run * _L
+        code = load(zeros, (group, low + w))
+        pairs = load_fours(scales, (group, (low + w) * _U(4)))
+        _turn_two(pairs[0], code, 0, w, out)
+        _turn_two(pairs[1], code, 1, w, out)
+        _turn_two(pairs[2], code, 2, w, out)
+        _turn_two(pairs[3], code, 3, w, out)
+
+
+@inlined
+def _turn_two(two, code, pair, w, out):
+    """Columns 2 pair and 2 pair + 1 of LANES words are their nibbles ``pair`` and 4 + ``pair`` (1.1)."""
+    _turn_one(two & spread(_I(0xFFFF)), code, pair, w, out)
+    _turn_one(two >> spread(_I(16)), code, pair + 4, w, out)
+
+
+@inlined
+def _turn_one(bits, code, nibble, w, out):
+    place = 6 if nibble == 7 else nibble  # where it stands: see `dequantize`
+    times = np.float32(np.int32(1) << _I(4 * place))
+    mask = spread(_I(_I(15) << _I(4 * place)))
+    zero = to_floats((code >> spread(_I(4 * (nibble - place)))) & mask)
+    # fp16 to fp32: the mantissa moves up 13 bits, the exponent's bias grows by 112; subnormals too
+    magnitude = as_floats((bits & spread(_I(0x7FFF))) << spread(_I(13))) * spread(_REBIAS)  # exact
+    signed = as_ints(magnitude) | ((bits & spread(_I(0x8000))) << spread(_I(16)))
+    scale = as_floats(signed) * spread(np.float32(1) / times)  # exact, like the products of 14 by 11 bits
+    at = _U(nibble) * _W + w
+    store(out, (_U(0), at), zero)
+    store(out, (_U(1), at), scale * spread(np.float32(8193)))
+    store(out, (_U(2), at), scale * spread(np.float32(-8192)))
+    store(out, (_U(3), at), scale)
+
+
+@inlined
+def _operand(code, of_group, at, normal, values, to):
+    """RN16((q - z) * s) of a nibble in its place; gives the bits of its magnitude, or of its exponent."""
+    centred = to_floats(code) - load(of_group, (_U(0), at))  # exact
+    # 8193 p rounded to 24 bits keeps 11 bits of p: less 8192 p it is RN16(p), ties to even
+    value = fma(centred, load(of_group, (_U(2), at)), centred * load(of_group, (_U(1), at)))
+    if normal:
+        store(values, to + at, value)
+        return as_ints(value)
+    product = centred * load(of_group, (_U(3), at))  # exact: 15 bits
+    small = (product + spread(np.float32(0.75))) - spread(np.float32(0.75))  # RN16: multiples of 2^-24
+    magnitude, smallest = spread(_MAGNITUDE), spread(_SMALLEST)
+    value = chosen(as_ints(product) & magnitude, smallest, small, value)
+    store(values, to + at, value)
+    bits = as_ints(value) & magnitude
+    zero = spread(np.float32(0))
+    return as_ints(chosen(bits, spread(_I(1)), zero, as_floats(larger(bits, smallest))))
+
+
+@inlined
+def _four(codes, of_group, at, normal, values, to):
+    """Operands of four nibbles, in their places; their exponents as the bytes of an int32."""
+    v0 = _operand(codes[0], of_group, at, normal, values, to)
+    v1 = _operand(codes[1], of_group, at + _W, normal, values, to)
+    v2 = _operand(codes[2], of_group, at + _U(2) * _W, normal, values, to)
+    v3 = _operand(codes[3], of_group, at + _U(3) * _W, normal, values, to)
+    low = _byte(v0, 23, 0xFF) | _byte(v1, 15, 0xFF00)
+    return low | _byte(v2, 7, 0xFF_0000) | ((v3 << spread(_I(1))) & spread(_TOP))
+
+
+@inlined
+def _byte(bits, down, mask):
+    return (bits >> spread(_I(down))) & spread(_I(mask))
 
 
 @compiled
-def _nibble(code, index):
-    return np.float32(np.int32((code >> np.uint32(4 * index)) & np.uint32(15)))
+def dequantize(packed, k, low, words, of_group, normal, values, fields, first):
+    """Operands of eight k, RN16((q - z) * s), and their exponents; asks memory for the words of a later step.
 
-
-@compiled
-def dequantize_short(packed, k, low, of_group, values, to):
-    """Operands of eight k. None may be subnormal. RN16((q - z) * s).
+    A nibble is taken where it stands, nibble j as 16^j times its number; only the last moves, or it would be
+    a sign.
 
     Args:
         packed: uint32 (K, words).
         k: The first row.
         low: First word.
+        words: How many: a multiple of LANES.
         of_group: fp32 (4, STRIDE), from ``turn_to``.
-        values: Out, fp32, from ``to``: STRIDE from one k to the next.
-        to: See ``values``.
+        normal: Whether no nonzero operand is subnormal.
+        values: Out, fp32: STRIDE from one k to the next.
+        fields: Out, int32: FIELDS from one k to the next. Exponent fields of fp32: subnormal operands have
+            that of 2^-14, zeros have 0.
+        first: Which k of ``values`` and ``fields`` the first row becomes.
     """
-    large, small, zeros = of_group[1], of_group[2], of_group[3]
-    for i in range(8):
-        row = to + _U(i) * _S
-        for w in range(_W):
-            code = np.uint32(packed[k + _U(i), low + w])
-            for nibble in range(8):
-                at = _U(nibble) * _W + w
-                centred = _nibble(code, nibble) - zeros[at]  # exact
-                # 8193 p rounded to 24 bits keeps 11 bits of p: less 8192 p it is RN16(p), ties to even
-                values[row + at] = fma(-centred, small[at], centred * large[at])
-
-
-@compiled
-def dequantize_any(packed, k, low, words, of_group, grouped, values, to):
-    """``dequantize_short`` of so many words, for scales of any size; the exact q - z if not ``grouped``."""
-    scales, zeros = of_group[0], of_group[3]
-    for i in range(8):
-        row = to + _U(i) * _S
-        for w in range(words):
-            code = np.uint32(packed[k + _U(i), low + w])
-            for nibble in range(8):
-                at = _U(nibble) * _W + w
-                values[row + at] = _nibble(code, nibble) - zeros[at]
-        if grouped:
-            for c in range(_S):
-                product = values[row + c] * scales[c]  # exact: 15 bits
-                kept = product * np.float32(8193) - product * np.float32(8192)  # RN16 of a normal one
-                small = (product + np.float32(0.75)) - np.float32(0.75)  # RN16: multiples of 2^-24
-                values[row + c] = small if abs(product) < np.float32(2.0**-14) else kept
-
-
-@compiled
-def exponents(values, count, normal, fields):
-    """Exponent fields of so many operands, as bytes; 0 for a zero. ``normal``: whether none is subnormal."""
-    for c in range(count):
-        field = np.uint32(bits32(np.float32(abs(values[c])))) >> np.uint32(23)
-        if not normal:
-            field = field if field > np.uint32(_SMALLEST) else np.uint32(_SMALLEST)
-            field = field if values[c] != np.float32(0) else np.uint32(0)
-        # 254 is never met: said so, the compiler packs bytes by saturation, which is fewer instructions
-        fields[c] = np.int8(np.uint8(min(field, np.uint32(254))))
+    m0, m1, m2, m3 = spread(_I(0xF)), spread(_I(0xF0)), spread(_I(0xF00)), spread(_I(0xF000))
+    m4, m5, m6 = spread(_I(0xF_0000)), spread(_I(0xF0_0000)), spread(_I(0xF00_0000))
+    four = spread(_I(4))
+    for i in range(_U(8)):
+        to, field = (first + i) * _S, (first + i) * _F
+        for run in range(words // _L):
+            w = run * _L
+            prefetch(packed, (k + i + _A, low + w))
+            code = load(packed, (k + i, low + w))
+            codes = code & m0, code & m1, code & m2, code & m3
+            store(fields, field + w, _four(codes, of_group, w, normal, values, to))
+            codes = code & m4, code & m5, code & m6, (code >> four) & m6
+            store(fields, field + _W + w, _four(codes, of_group, w + _U(4) * _W, normal, values, to))

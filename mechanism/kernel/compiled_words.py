@@ -1,4 +1,4 @@
-"""What the compiled arithmetic needs of the machine and numba has no name for: bits, rounding, prefetch."""
+"""What the compiled arithmetic needs of the machine and numba has no name for: bits, rounding."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import numba
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
-from numba.np import arrayobj
 
 TO_ZERO, TO_NEAREST = 0, 1  # for set_rounding, as LLVM numbers them
 
@@ -18,6 +17,15 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` as machine code that lets go of the interpreter, kept where numba keeps it."""
     make: Any = numba.njit
     made: Callable[..., Any] = make(nogil=True, cache=True, error_model="numpy", boundscheck=False)(function)
+    return made
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` as part of the machine code of whatever calls it: it may take and give lanes."""
+    make: Any = numba.njit
+    made: Callable[..., Any] = make(nogil=True, error_model="numpy", boundscheck=False, forceinline=True)(
+        function
+    )
     return made
 
 
@@ -41,16 +49,6 @@ def value32(_context: Any, bits: Any) -> Any:
 
 
 @intrinsic
-def fma(_context: Any, x: Any, y: Any, z: Any) -> Any:  # noqa: ARG001 - numba matches them by name
-    """fp32 x * y + z, rounded once."""
-
-    def build(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.fma(*arguments)
-
-    return types.float32(types.float32, types.float32, types.float32), build
-
-
-@intrinsic
 def set_rounding(_context: Any, mode: Any) -> Any:  # noqa: ARG001 - likewise
     """How this thread rounds from here on: TO_ZERO or TO_NEAREST, int32."""
 
@@ -60,25 +58,3 @@ def set_rounding(_context: Any, mode: Any) -> Any:  # noqa: ARG001 - likewise
         return context.get_dummy_value()
 
     return types.void(types.int32), build
-
-
-@intrinsic
-def prefetch(_context: Any, array: Any, row: Any, column: Any) -> Any:
-    """Ask for the cache line of ``array[row, column]``: a hint, which reads nothing."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = signature.args[0]
-        view = arrayobj.make_array(kind)(context, builder, arguments[0])  # type: ignore[no-untyped-call]
-        at = [context.cast(builder, arguments[i], signature.args[i], types.intp) for i in (1, 2)]
-        pointer = cgutils.get_item_pointer(  # type: ignore[no-untyped-call]
-            context, builder, kind, view, at, wraparound=False
-        )
-        byte = ir.PointerType(ir.IntType(8))
-        number = ir.IntType(32)
-        hint = builder.module.declare_intrinsic(
-            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        )
-        builder.call(hint, [builder.bitcast(pointer, byte), number(0), number(3), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, row, column), build
