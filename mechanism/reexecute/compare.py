@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ledger.record import Record
 from ledger.reexecution import Compared, RecordAgain, SourceDifference, SurfaceAgreement
-from mechanism.reexecute.compute import Outcome, trajectory
+from mechanism.reexecute.compute import LAUNCHED, Outcome, trajectory
 from mechanism.reexecute.source import Source
 from mechanism.reexecute.treatments import Treatment, alignment_assumptions, treatment_of
 
@@ -48,7 +48,11 @@ def _compare(
 def _of_record(record: Record) -> dict[str, str]:
     """What a simulated record says beside its surfaces, by the same keys as an Outcome."""
     return {
-        **{f"treatment.gemms.{gemm.name}.slices": gemm.slices for gemm in record.treatment.gemms},
+        **{
+            f"treatment.gemms.{gemm.name}.{key}": getattr(gemm, key)
+            for gemm in record.treatment.gemms
+            for key in LAUNCHED
+        },
         "activation.candidate": record.activation.candidate,
         "activation.ambiguous_elements": str(record.activation.ambiguous_elements),
         "trajectory": record.trajectory,

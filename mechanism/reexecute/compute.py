@@ -22,6 +22,9 @@ from mechanism.process.injected import require_legal
 from mechanism.reexecute.arithmetic import multiply_of
 from mechanism.reexecute.treatments import Treatment
 
+#: What a record says of a GEMM that follows from executing it: which code was launched, which slices it summed.
+LAUNCHED = ("symbol", "slices")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
@@ -98,10 +101,9 @@ def _execute(work: Work, treatment: Treatment, data: bytes, layer: Layer, engine
     result = engine.execute(EngineTreatment(alignment=alignment, launches=(w13, w2)), layer)
     surfaces = {name: sha256(documents.raw(array)) for name, array in result.surfaces.items()}
     values = {f"surfaces.{name}": value for name, value in surfaces.items()}
-    values |= {
-        f"treatment.gemms.{executed.name}.slices": documents.gemm(executed)["slices"]
-        for executed in result.gemms
-    }
+    for executed in result.gemms:
+        launched = documents.gemm(executed)
+        values |= {f"treatment.gemms.{executed.name}.{key}": launched[key] for key in LAUNCHED}
     values |= {
         "activation.candidate": result.candidate,
         "activation.ambiguous_elements": str(result.ambiguous_elements),

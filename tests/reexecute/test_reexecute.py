@@ -74,7 +74,9 @@ def test_a_good_bundle_is_equal_in_everything(again: Callable[[Bend], Reexecutio
         "surfaces.activation",
         "surfaces.w2",
         "surfaces.output",
+        "treatment.gemms.w13.symbol",
         "treatment.gemms.w13.slices",
+        "treatment.gemms.w2.symbol",
         "treatment.gemms.w2.slices",
         "activation.candidate",
         "activation.ambiguous_elements",
@@ -92,6 +94,13 @@ def surface(parts: Parts) -> None:
 
 def slices(parts: Parts) -> None:
     parts.records[GRID]["treatment"]["gemms"][0]["slices"] = "ab" * 32
+
+
+def symbols(parts: Parts) -> None:
+    """Other code, by the same name in all records: across the cohort nothing is amiss."""
+    for record in parts.records.values():
+        for gemm in record["treatment"]["gemms"]:
+            gemm["symbol"] = "simulated:something_else"
 
 
 def ambiguous(parts: Parts) -> None:
@@ -129,6 +138,16 @@ def test_what_was_bent_differs_and_nothing_else(
 
 def test_bits_of_another_grid_differ(again: Callable[[Bend], Reexecution]) -> None:
     assert (GRID, "treatment.gemms.w13.slices") in differing(again(grid))
+
+
+def test_a_symbol_that_the_engine_does_not_have_differs_everywhere(
+    again: Callable[[Bend], Reexecution],
+) -> None:
+    answer = again(symbols)
+    assert not answer.equal
+    assert differing(answer) == [
+        (item.path, f"treatment.gemms.{name}.symbol") for item in answer.records for name in ("w13", "w2")
+    ]
 
 
 def test_other_source_is_said_and_changes_nothing(again: Callable[[Bend], Reexecution]) -> None:
