@@ -22,7 +22,7 @@ from mechanism.process.injected import require_legal
 from mechanism.reexecute.arithmetic import multiply_of
 from mechanism.reexecute.treatments import Treatment
 
-#: What a record says of a GEMM that follows from executing it: which code was launched, which slices it summed.
+#: What a record says of a GEMM that executing it says too: which code was launched, which slices it summed.
 LAUNCHED = ("symbol", "slices")
 
 
