@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from mechanism.command.writing import require_new, require_plan_name, write
+from mechanism.command.writing import require_new, require_plan_name, write_together
 from mechanism.explain import bounds
 from mechanism.explain.answer import Answer, Question, explain
 from mechanism.explain.config import read_config
@@ -203,8 +203,8 @@ def _write_plan(answer: Answer, path: Path) -> dict[str, Any]:
     ledger = path.with_name(f"{path.stem}-claims.yaml")  # a ledger is called what its file is
     require_new("--write-plan", path, ledger)
     made = experiment(answer, name=path.stem, ledger=ledger.name)
-    write("--write-plan", ledger, made.ledger.encode())
-    write("--write-plan", path, made.plan.encode())
+    option = "--write-plan"
+    write_together((option, ledger, made.ledger.encode()), (option, path, made.plan.encode()))
     return {
         "plan": str(path),
         "ledger": str(ledger),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from mechanism.command.writing import require_place, require_plan_name, write
+from mechanism.command.writing import require_place, require_plan_name, write_together
 from mechanism.engine.names import require_machine
 from mechanism.errors import EngineError, PlanError
 from mechanism.gpu.geometry_plan import KERNEL, geometry_plan
@@ -21,9 +21,10 @@ def gpu_plan(gpu: str, *, out: Path, claims: Path | None) -> int:
     named = ledger.stem if ledger.parent.name == "claims" else ledger.name
     require_place("--out", out)
     require_place("--claims", ledger)
+    if ledger.resolve() == out.resolve():
+        raise PlanError(f"--claims: expected another file than that of --out, got {ledger}; name another")
     made = geometry_plan(device, name=out.stem, ledger=named)
-    write("--claims", ledger, made.ledger.encode())
-    write("--out", out, made.plan.encode())
+    write_together(("--claims", ledger, made.ledger.encode()), ("--out", out, made.plan.encode()))
     i, j = made.choice.pair.blocks
     click.echo(f"plan:   {out}\nledger: {ledger}")
     click.echo(f"blocks {i} and {j} of expert {made.choice.pair.expert.expert}")

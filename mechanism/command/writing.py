@@ -1,6 +1,8 @@
 """Files that a command line asks for: refused before any work without a place for them, written whole."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mechanism.errors import MechanismError
@@ -8,6 +10,7 @@ from mechanism.process import files
 
 #: `ledger.model.Name`, which a plan has from its file, and which needs no quotes in a path of one.
 _PLAN = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,47}")
+_TOGETHER = ".together"
 
 
 def require_plan_name(option: str, path: Path) -> None:
@@ -40,8 +43,32 @@ def require_new(option: str, *paths: Path) -> None:
 def write(option: str, path: Path, data: bytes, *, way_out: str = "name another place") -> None:
     """Write a file whole, in place of what was there. Raises MechanismError, which names that very file."""
     require_place(option, path)
-    try:
+    with _named(option, path, way_out):
         files.replace(path, data)
+
+
+def write_together(*asked: tuple[str, Path, bytes]) -> None:
+    """Write files that need each other, (option, file, content) each: all or none. Raises as `write`."""
+    beside = [path.with_name(f".{path.name}{_TOGETHER}") for _, path, _ in asked]
+    try:
+        for (option, path, data), staged in zip(asked, beside, strict=True):
+            require_place(option, path)
+            with _named(option, path):
+                files.replace(staged, data)
+        for (option, path, _), staged in zip(asked, beside, strict=True):
+            with _named(option, path):
+                staged.rename(path)
+    finally:
+        for staged in beside:
+            with suppress(OSError):
+                staged.unlink()
+
+
+@contextmanager
+def _named(option: str, path: Path, way_out: str = "name another place") -> Iterator[None]:
+    """A fault of writing as one line that names the option and its file."""
+    try:
+        yield
     except OSError as fault:
         raise MechanismError(
             f"{option}: {path} cannot be written: {fault.strerror or fault}; {way_out}"

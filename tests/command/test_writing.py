@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from mechanism.__main__ import cli
 from mechanism.command import writing
 from mechanism.errors import MechanismError
+from mechanism.process import files
 
 ROOT = Path(__file__).parents[2]
 QUICK = str(ROOT / "plans" / "quick.yaml")
@@ -78,6 +79,36 @@ def test_a_report_below_a_file(tmp_path: Path) -> None:
 
 def no_space(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_plan_and_its_claims_in_one_file(tmp_path: Path) -> None:
+    out = str(tmp_path / "mine.yaml")
+    done = CliRunner().invoke(cli, ["gpu", "plan", "--gpu", "a100", "--out", out, "--claims", out])
+    assert done.stderr == (
+        f"mechanism: refused: --claims: expected another file than that of --out, got {out}; name another\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("before", [None, b"another plan's claims"])
+def test_a_plan_without_room_leaves_no_claims(
+    before: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two need each other: what was there before is there still, and nothing else."""
+    out, claims = tmp_path / "mine.yaml", tmp_path / "mine-claims.yaml"
+    if before is not None:
+        claims.write_bytes(before)
+    real = files.replace
+
+    def full(path: Path, data: bytes) -> None:
+        real(path, data) if "claims" in path.name else no_space()
+
+    monkeypatch.setattr(files, "replace", full)
+    argv = ["gpu", "plan", "--gpu", "a100", "--out", str(out)]
+    assert CliRunner().invoke(cli, argv).stderr == (
+        f"mechanism: refused: --out: {out} cannot be written: No space left on device; name another place\n"
+    )
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [data for data in [before] if data]
 
 
 def test_a_release_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
