@@ -248,7 +248,7 @@ def _pieces(items: list[Item], count: int, per: int) -> list[list[Item]]:
     """Lists of items, each for one thread at a time.
 
     Where there are too few items they are cut into runs of ``per`` column tiles, which is what the loops take
-    at a time, and then into as many parts of their blocks as there are threads, ``count``.
+    at a time, and then into twice as many parts of their blocks as there are threads, ``count``.
     """
     most = PIECES * count if count > 1 else 1
     cut = items
@@ -259,7 +259,7 @@ def _pieces(items: list[Item], count: int, per: int) -> list[list[Item]]:
             for low in range(item.tile, item.last_tile, per)
         ]
     if len(cut) < most:
-        cut = [part for item in cut for part in _parts(item, count)]
+        cut = [part for item in cut for part in _parts(item, 2 * count)]
     lists = min(most, len(cut))
     return [cut[len(cut) * index // lists : len(cut) * (index + 1) // lists] for index in range(lists)]
 
