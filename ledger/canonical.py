@@ -113,7 +113,7 @@ def _plain_bytes(value: Mapping[str, Any] | list[Any]) -> bytes | None:
 
 
 #: Digits enough for a number above 2^53 - 1.
-_LONG_NUMBER = re.compile(rb"[:,[]-?[0-9]{16}")
+_LONG_NUMBER = re.compile(rb"(?:^|[:,[])-?[0-9]{16}")
 _PLAIN = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 

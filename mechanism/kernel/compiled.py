@@ -40,7 +40,7 @@ ROWS = 96  # of A that walk K together: their accumulators stay in a core's seco
 class Item(NamedTuple):
     """Blocks [block, last_block) and column tiles [tile, last_tile) of one expert.
 
-    ``normal``: whether scales are applied and no nonzero operand is subnormal.
+    ``normal``: whether no nonzero operand is subnormal.
     """
 
     expert: int
@@ -159,6 +159,13 @@ class CompiledSums(SliceSums):
         return made
 
     @cached_property
+    def _weights_as_read(self) -> tuple[U32, U32, U32]:
+        """Codes, scales and zero points as ``sweep`` has them."""
+        weights = self._weights
+        codes = np.ascontiguousarray(weights.qweight).view(np.uint32)
+        return _read_only(codes), _read_only(_scales(weights).view(np.uint32)), _read_only(_zeros(weights))
+
+    @cached_property
     def _layout(self) -> Layout:
         slots = _slots(self._schedule)
         counts = (slots >= 0).sum(axis=2)
@@ -201,16 +208,14 @@ class CompiledSums(SliceSums):
         return ordered(work, _pieces(items, count, per), most=count)
 
     def _sweep(self, items: list[Item]) -> Swept:
-        weights, layout, tile_k = self._weights, self._layout, self._schedule.tile_k
+        layout, tile_k = self._layout, self._schedule.tile_k
         sizes = [math.prod(layout.shape(item)) for item in items]
         begins: Ints = np.cumsum([0, *sizes], dtype=np.int64)
         sums: F32 = np.empty(int(begins[-1]), dtype=np.float32)
         tiles = sum((item.last_block - item.block) * (item.last_tile - item.tile) for item in items)
         done = np.empty((tiles * layout.most, 4), dtype=np.int32)
         count = sweep(
-            _read_only(weights.qweight.view(np.uint32)),
-            _read_only(_scales(weights).view(np.uint32)),
-            _read_only(_zeros(weights)),
+            *self._weights_as_read,
             *self._operands[:2],
             layout.routes // self._top_k,
             layout.starts,
@@ -275,7 +280,7 @@ def _parts(item: Item, count: int) -> Iterator[Item]:
 def _zeros(weights: Weights) -> U32:
     """Packed zero points of all experts, uint32 (E, K/group, N/8)."""
     if weights.qzeros is not None:
-        return weights.qzeros.view(np.uint32)
+        return np.ascontiguousarray(weights.qzeros).view(np.uint32)
     return np.tile(packed_zeros(weights, 0).view(np.uint32), (weights.experts, 1, 1))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mechanism.kernel.compiled_words import bits32, compiled, value32
+from mechanism.kernel.compiled_words import bits32, compiled, part, value32
+
+INLINED = "9d3d609656414dbe8ef751887715c41d5a98c8e9acbf8505095695556dd1fe8f"  # see `compiled_loops`
 
 DROP = 60  # A is taken times 2^-DROP: see `compiled_steps`
 BIAS = 127 + DROP  # what is taken off the exponent fields of A
@@ -66,7 +68,7 @@ def survey(scales, experts, largest, subnormal):
         subnormal[index] = least < np.uint16(0x3FF)
 
 
-@compiled
+@part
 def _half(value):
     """RN16 of a finite fp32 value, as bits: ties to even, subnormals kept, overflow to Inf."""
     bits = np.uint32(bits32(value))
@@ -108,8 +110,8 @@ def add_up(sums, items, begins, counts, starts, routes, half_tile, out):
                         at += (column - tile0) * half_tile
                         last = counts[block, column] - 1
                         buffer[:] = sums[at + last * rows * 2 * width :][:half_tile]
-                        for part in range(last - 1, -1, -1):
-                            lower = sums[at + part * rows * 2 * width :]
+                        for earlier in range(last - 1, -1, -1):
+                            lower = sums[at + earlier * rows * 2 * width :]
                             for c in range(half_tile):
                                 buffer[c] = lower[c] + buffer[c]  # RNE
                         for c in range(half_tile):

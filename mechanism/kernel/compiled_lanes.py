@@ -225,7 +225,7 @@ def store(_context: Any, array: Any, at: Any, value: Any) -> Any:
 
 @intrinsic
 def prefetch(_context: Any, array: Any, at: Any) -> Any:
-    """Ask for the cache line of ``array[at]``, which need not exist: a hint, which reads nothing."""
+    """Ask for the cache line of ``array[at]``: a hint, which reads nothing."""
 
     def build(context: Any, builder: Any, made: Any, values: Any) -> Any:
         byte = ir.PointerType(_BYTE)

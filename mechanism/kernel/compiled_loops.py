@@ -5,7 +5,8 @@ Compiled without fast-math: every operation here is the one that is written. Wha
 finite fp16 operands come here.
 
 numba throws kept machine code away when the file of its function changes, not when one of the functions that
-went into it does. Those are in other files here; INLINED is their digest, held by a test.
+went into it does. Only `sweep` is kept, and what `compiled_ends` has. INLINED, there and here, is the digest
+of what else went in, held by a test.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 from mechanism.kernel.compiled_ends import DROP
 from mechanism.kernel.compiled_steps import peaks, step8, step16
 from mechanism.kernel.compiled_weights import FIELDS, MOST_WORDS, STRIDE, dequantize, turn_to
-from mechanism.kernel.compiled_words import TO_NEAREST, TO_ZERO, compiled, set_rounding
+from mechanism.kernel.compiled_words import TO_NEAREST, TO_ZERO, compiled, part, set_rounding
 
-INLINED = "a00a54e372b7524846baae311f04e1d07a74998f1fd2645a298241ca0ad5f46e"
+INLINED = "45fb3e696478d6166f95118b5df0b1c14bbcae63a4a0c6f55d20881573e435d5"
 
 ROOM = 1 << 14  # accumulators that are kept at a time: what stays in a core's own cache
 
@@ -95,7 +96,7 @@ def sweep(
     return count
 
 
-@compiled
+@part
 def walk(
     packed,
     scales,
@@ -190,7 +191,7 @@ def walk(
     return count
 
 
-@compiled
+@part
 def _release(
     acc,
     slots,
@@ -256,7 +257,7 @@ def _release(
     return count
 
 
-@compiled
+@part
 def _take(acc, low, words, warp_rows, out, width):
     """fp32 adds over warp rows, f0 + f1 or f0 + (f1 + (f2 + f3)) (6.4); the accumulators go back to +0.
 

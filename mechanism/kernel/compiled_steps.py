@@ -28,7 +28,7 @@ from mechanism.kernel.compiled_lanes import (
     to_floats,
 )
 from mechanism.kernel.compiled_weights import FIELDS, MOST_WORDS, STRIDE
-from mechanism.kernel.compiled_words import compiled, inlined
+from mechanism.kernel.compiled_words import inlined, part
 
 _U = np.uint64  # see `compiled_weights`
 _S, _F = np.uint64(STRIDE), np.uint64(FIELDS)
@@ -65,7 +65,7 @@ def _largest(mine, fb, c, most):
     return larger_bytes(most, other)
 
 
-@compiled
+@part
 def peaks(fa, row, at, fb, length, peak):
     """Largest exponent field of the products of one step, by column.
 
@@ -129,7 +129,7 @@ def _columns8(mine, b, c, products, acc, to):
     store(acc, to + c, to_floats(total) * as_floats(emax - spread(_DOWN24)))
 
 
-@compiled
+@part
 def step8(a, row, at, b, peak, acc, to):
     """One step of eight products of one row (Turing, Ampere, Ada: F = 24), while rounding toward zero.
 
@@ -164,7 +164,7 @@ def _columns16(low, high, b, c, products, acc, to):
     store(acc, to + c, total * as_floats(emax - spread(_DOWN25)))
 
 
-@compiled
+@part
 def step16(a, row, at, b, peak, acc, to):
     """One step of sixteen products of one row (Hopper, Blackwell: F = 25). Arguments as for ``step8``."""
     low, high = _eight(a, row, at), _eight(a, row, at + _U(8))

@@ -23,7 +23,7 @@ from mechanism.kernel.compiled_lanes import (
     store,
     to_floats,
 )
-from mechanism.kernel.compiled_words import compiled, inlined
+from mechanism.kernel.compiled_words import inlined, part
 
 STRIDE = 512  # columns of a piece, and operands from one k to the next
 MOST_WORDS = STRIDE // 8
@@ -40,7 +40,7 @@ _MAGNITUDE = np.int32(0x7FFF_FFFF)
 _SMALLEST = np.int32((127 - 14) << 23)  # 2^-14: subnormal operands have its exponent
 
 
-@compiled
+@part
 def turn_to(scales, zeros, group, low, words, out):
     """What a piece's columns need of one group, where nibble j stands for 16^j times its number.
 
@@ -121,7 +121,7 @@ def _byte(bits, down, mask):
     return (bits >> spread(_I(down))) & spread(_I(mask))
 
 
-@compiled
+@part
 def dequantize(packed, k, low, words, of_group, normal, values, fields, first):
     """Operands of eight k, RN16((q - z) * s), and their exponents; asks memory for the words of a later step.
 
@@ -143,11 +143,13 @@ def dequantize(packed, k, low, words, of_group, normal, values, fields, first):
     m0, m1, m2, m3 = spread(_I(0xF)), spread(_I(0xF0)), spread(_I(0xF00)), spread(_I(0xF000))
     m4, m5, m6 = spread(_I(0xF_0000)), spread(_I(0xF0_0000)), spread(_I(0xF00_0000))
     four = spread(_I(4))
+    last = _U(packed.shape[0] - 1)
     for i in range(_U(8)):
         to, field = (first + i) * _S, (first + i) * _F
+        later = min(k + i + _A, last)
         for run in range(words // _L):
             w = run * _L
-            prefetch(packed, (k + i + _A, low + w))
+            prefetch(packed, (later, low + w))
             code = load(packed, (k + i, low + w))
             codes = code & m0, code & m1, code & m2, code & m3
             store(fields, field + w, _four(codes, of_group, w, normal, values, to))

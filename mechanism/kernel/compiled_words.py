@@ -20,6 +20,13 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
+def part(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` as machine code that is kept only inside of what calls it, a `compiled` one."""
+    make: Any = numba.njit
+    made: Callable[..., Any] = make(nogil=True, error_model="numpy", boundscheck=False)(function)
+    return made
+
+
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` as part of the machine code of whatever calls it: it may take and give lanes."""
     make: Any = numba.njit

@@ -31,7 +31,8 @@ def k_view(array: npt.NDArray[np.generic], tile_k: int, *, interleaved: bool) ->
     ``interleaved`` (vllm 0.11.0) offsets ``16 w`` and ``16 (w + R)`` (A.1).
     """
     rows = tile_k // 32
-    shape = (-1, 2, rows, 16) if interleaved else (-1, rows, 2, 16)
+    tiles = array.shape[0] // tile_k
+    shape = (tiles, 2, rows, 16) if interleaved else (tiles, rows, 2, 16)
     cut = array.reshape(shape + array.shape[1:])
     order = (0, 1, 3, 2) if interleaved else (0, 2, 3, 1)
     return cut.transpose(order + tuple(range(4, cut.ndim)))
@@ -47,6 +48,10 @@ def lifted(values: F32) -> tuple[F32, U8]:
     """fp16 values held in fp32: times 2^LIFT, and exponent + LIFT (``exponent_fields`` has the cases)."""
     fields = exponent_fields(values)
     return values * np.float32(2.0**LIFT), np.where(fields == 0, fields, fields - np.uint8(127 - LIFT))
+
+
+def _bytes(words: I32) -> U8:
+    return np.ascontiguousarray(words).view(np.uint8)
 
 
 class Panel:
@@ -69,7 +74,7 @@ class Panel:
         length: int,
     ) -> None:
         self._packed = [
-            k_view(weights.qweight[expert].view(np.uint8)[:, columns], tile_k, interleaved=interleaved)
+            k_view(_bytes(weights.qweight[expert])[:, columns], tile_k, interleaved=interleaved)
             for expert in experts
         ]
         rows, half = self._packed[0].shape[3:]

@@ -2,7 +2,11 @@
 
 import hashlib
 import importlib
+import os
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +27,7 @@ compiled = pytest.importorskip(
 
 pytestmark = pytest.mark.slow  # compiling alone takes some ten seconds in a fresh environment
 
+ROOT = Path(__file__).parents[2]
 TILES = ((64, 128), (128, 128), (128, 64), (64, 256))
 
 
@@ -89,17 +94,65 @@ def test_a_million_elements(shaped: Callable[..., Any], arch: str) -> None:
     assert compare(made, (64, 128), 82, arch=arch) >= 1_000_000
 
 
-def test_machine_code_is_thrown_away_with_what_went_into_it() -> None:
+#: Where code is kept by numba, and which files go into it besides.
+KEPT = {"ends": ("words",), "loops": ("ends", "lanes", "steps", "weights", "words")}
+
+
+def digest_of_parts(kernel: Path, name: str) -> str:
+    parts = [kernel / f"compiled_{part}.py" for part in KEPT[name]]
+    return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_machine_code_names_what_went_into_it(name: str) -> None:
     """Numba looks at the file of a function alone; what else went into it is named there by its digest."""
     kernel = Path(compiled.__file__).parent
-    parts = sorted(kernel.glob("compiled_*.py"))
-    parts.remove(kernel / "compiled_loops.py")
-    found = hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
-    named = re.search(r'INLINED = "([0-9a-f]{64})"', (kernel / "compiled_loops.py").read_text())
+    named = re.search(r'INLINED = "([0-9a-f]{64})"', (kernel / f"compiled_{name}.py").read_text())
     assert named is not None
-    assert named[1] == found, (
-        f"a part of the loops has changed: write INLINED = {found!r} in compiled_loops.py"
+    assert named[1] == (found := digest_of_parts(kernel, name)), (
+        f"a part of it has changed: write INLINED = {found!r} in compiled_{name}.py"
     )
+
+
+def test_machine_code_is_kept_in_those_files_alone() -> None:
+    """What another file kept would outlive a change of what went into it."""
+    kernel = Path(compiled.__file__).parent
+    keeping = {path.stem for path in kernel.glob("*.py") if "\n@compiled\n" in path.read_text()}
+    assert keeping == {f"compiled_{name}" for name in KEPT}
+
+
+ONE_GEMM = """
+from tests.kernel.kernel_setup import launch, problem
+from mechanism.kernel.compiled import marlin_gemm
+import hashlib
+p = problem(3, n=256, k=256)
+made = marlin_gemm(p.a, p.weights, p.alignment, launch(64, 128, 7), top_k=p.top_k, arch="sm_86")
+print(hashlib.sha256(made.output.tobytes()).hexdigest())
+"""
+
+
+def test_machine_code_is_thrown_away_with_what_went_into_it(tmp_path: Path) -> None:
+    """An operation changes, and with it the digest: the code that was kept is not used again."""
+    for package in ("mechanism", "ledger", "tests"):
+        shutil.copytree(
+            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "*.npz")
+        )
+    kernel = tmp_path / "mechanism" / "kernel"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+
+    def computed() -> str:
+        argv = [sys.executable, "-c", ONE_GEMM]
+        return subprocess.run(
+            argv, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    first = computed()
+    assert computed() == first
+    lanes, loops = kernel / "compiled_lanes.py", kernel / "compiled_loops.py"
+    lanes.write_text(lanes.read_text().replace('(operator.sub, "fsub")', '(operator.sub, "fadd")'))
+    text = re.sub(r'INLINED = ".*"', f'INLINED = "{digest_of_parts(kernel, "loops")}"', loops.read_text())
+    loops.write_text(text)
+    assert computed() != first
 
 
 @pytest.mark.parametrize("n", [64, 256, 448, 512, 576, 704, 1088])
@@ -164,3 +217,22 @@ def test_threads_change_no_bit(count: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("NUMBA_NUM_THREADS", count)
     assert compiled.compiled_threads() == int(count)
     compare(problem(6, tokens=40, n=512), (64, 128), 9, arch="sm_86")
+
+
+def test_a_block_of_padding_alone_and_weights_by_columns() -> None:
+    """Both ways take what the other one takes."""
+    given_ = problem(5)
+    lone = replace(
+        given_.alignment,
+        expert_ids=(*given_.alignment.expert_ids, 0),
+        sorted_token_ids=(*given_.alignment.sorted_token_ids, *[given_.alignment.routes] * 8),
+    )
+    weights = given_.weights
+    assert weights.qzeros is not None
+    by_columns = replace(
+        weights,
+        qweight=np.asfortranarray(weights.qweight),
+        scales=np.asfortranarray(weights.scales),
+        qzeros=np.asfortranarray(weights.qzeros),
+    )
+    compare(replace(given_, alignment=lone, weights=by_columns), (64, 128), 5, arch="sm_86")

@@ -209,6 +209,40 @@ def test_rows_without_a_slot_are_reported() -> None:
     assert not bits16(got.output)[1].any()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_block_of_padding_alone(dtype: str) -> None:
+    """It takes its share of the schedule, and has no row."""
+    given = problem(5, dtype=dtype)
+    lone = replace(
+        given.alignment,
+        expert_ids=(*given.alignment.expert_ids, 0),
+        sorted_token_ids=(*given.alignment.sorted_token_ids, *[given.alignment.routes] * 8),
+    )
+    padded = replace(given, alignment=lone)
+    got = run(padded)
+    schedule = schedule_of(given.weights, lone, launch(64, 128, 5))
+    assert [tile[:2] for tile in got.executed] == [
+        (tile // schedule.n_tiles, tile % schedule.n_tiles) for tile in range(len(list(schedule)))
+    ]
+    for route, column in ((0, 0), (3, 77), (9, 127)):
+        assert bits16(got.output)[route, column] == oracle(padded, schedule, route, column, "sm_86")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_how_weights_lie_in_memory_changes_no_bit(dtype: str) -> None:
+    """Of all their arrays columns may follow each other, or be every second of wider ones."""
+    given = problem(6, dtype=dtype)
+    weights = given.weights
+    assert weights.qzeros is not None
+    arrays = {"qweight": weights.qweight, "scales": weights.scales, "qzeros": weights.qzeros}
+    by_columns = {name: np.asfortranarray(array) for name, array in arrays.items()}
+    spaced = {name: np.repeat(array, 2, axis=-1)[..., ::2] for name, array in arrays.items()}
+    want = run(given).output
+    for lying in (by_columns, spaced):
+        got = run(replace(given, weights=replace(weights, **lying))).output
+        assert differing_bits(got, want).tolist() == []
+
+
 def test_no_blocks_do_nothing() -> None:
     """P_blk = 0 (9.1)."""
     given_ = problem(12, tokens=2, top_k=1)

@@ -104,6 +104,8 @@ def test_numbers_are_written_as_rfc_8785_says(value: float, text: bytes) -> None
 def test_numbers_that_json_cannot_hold_are_refused(value: float) -> None:
     with pytest.raises(CanonicalError, match=r"^cannot be written as canonical JSON"):
         canonical([value])
+    with pytest.raises(CanonicalError, match=r"^cannot be written as canonical JSON"):
+        canonical(value)  # type: ignore[arg-type] # alone, against the signature, it is refused as well
 
 
 @pytest.mark.parametrize(
