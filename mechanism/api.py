@@ -216,6 +216,7 @@ def simulate(  # noqa: PLR0913 - the layer's own operands
         aligned=used,
         schedules=(first, second),
         assumptions=run.assumptions,
+        scale_defect=run.scale_defect,
     )
 
 

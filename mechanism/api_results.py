@@ -96,6 +96,8 @@ class Simulated:
         aligned: The alignment that was used.
         schedules: Of w13 and w2.
         assumptions: Ids of the specification's assumptions that the bits rest on.
+        scale_defect: Whether columns have each other's scales, as the build gives them in this shape: a known
+            defect (marlin-moe 1.4), reproduced.
     """
 
     w13: Array
@@ -105,10 +107,14 @@ class Simulated:
     aligned: Aligned
     schedules: tuple[Scheduled, Scheduled]
     assumptions: tuple[str, ...]
+    scale_defect: bool
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{name} {getattr(self, name).shape}" for name in SURFACES)
-        return f"Simulated({shapes}; rests on {', '.join(self.assumptions)})"
+        defect = (
+            "; columns have each other's scales, a known defect of the build" if self.scale_defect else ""
+        )
+        return f"Simulated({shapes}; rests on {', '.join(self.assumptions)}{defect})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)

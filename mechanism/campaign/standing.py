@@ -28,7 +28,7 @@ from ledger.model import read_json
 from ledger.record import record_path
 from mechanism.campaign import bundle, folder_lock
 from mechanism.campaign.attempts import read_log
-from mechanism.campaign.damage import PUT_BACK
+from mechanism.campaign.damage import PUT_BACK, damaged
 from mechanism.campaign.order import name_of, path_of
 from mechanism.campaign.recover import UnvouchedError, recover
 from mechanism.errors import CampaignError
@@ -42,9 +42,9 @@ class Standing:
     """One moment of a campaign, in cells.
 
     Attributes:
-        state: `complete`: the bundle is finished; `damaged`: it was, and lost files; `running`: its runner
-            works; `ending`: that is gone, and processes it started are being ended; `stopped`: nobody works,
-            the rest waits for --resume.
+        state: `complete`: the bundle is finished; `damaged`: it was, and lost files or bytes; `running`: its
+            runner works; `ending`: that is gone, and processes it started are being ended; `stopped`: nobody
+            works, the rest waits for --resume.
         runner: The runner's pid, if one works.
         total: Cells of the lock.
         done: Cells with a record in its place.
@@ -56,6 +56,7 @@ class Standing:
         torn: Bytes after the last whole line of the log.
         left_s: Estimated seconds to the end; None unless a runner works and a cell of its has ended.
         missing: Files that the finished bundle had and that are gone; captures do not count.
+        changed: Those that are there with other bytes.
         refusal: Why --resume would refuse what is stopped; None if it would go on.
         unvouched: Records whose lines the log has lost, if that is why.
     """
@@ -72,6 +73,7 @@ class Standing:
     torn: int
     left_s: float | None
     missing: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     refusal: str | None = None
     unvouched: tuple[str, ...] = ()
 
@@ -89,7 +91,8 @@ def read_standing(folder: Path, *, now_us: int | None = None) -> Standing:
     log = read_log(_bytes(bundle.log_path(folder)), name=str(bundle.log_path(folder)))
     clock = time.monotonic_ns() // 1000 if now_us is None else now_us
     missing = _missing(folder, lock) if complete else ()
-    finished: State = "damaged" if missing else "complete"
+    changed = tuple(path for path in damaged(folder) if (folder / path).exists()) if complete else ()
+    finished: State = "damaged" if missing or changed else "complete"
     found = standing(
         lock.cells,
         log.events,
@@ -100,7 +103,7 @@ def read_standing(folder: Path, *, now_us: int | None = None) -> Standing:
         now_us=clock,
     )
     if found.state != "stopped":
-        return replace(found, missing=missing)
+        return replace(found, missing=missing, changed=changed)
     try:  # as --resume would, which changes nothing before it has looked
         recover(folder, log, now_us=lambda: clock)
     except UnvouchedError as fault:

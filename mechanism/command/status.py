@@ -13,7 +13,7 @@ from mechanism.command.exits import AT_WORK, INCOMPLETE, SUPPORTED
 _REFUSED = "nobody runs it, and --resume will refuse: {refusal}"
 _STATES = {
     "complete": "complete: `verifier check` says what it shows",
-    "damaged": "it was complete and is damaged: {missing}; put back what is missing from a copy, or run the"
+    "damaged": "it was complete and is damaged: {damage}; put back what is {what} from a copy, or run the"
     " plan again into another folder",
     "running": "process {runner} runs it",
     "ending": "its runner is gone; processes that it started are being ended",
@@ -51,11 +51,15 @@ def _text(found: Standing, folder: Path) -> list[str]:
             runner=found.runner,
             folder=shlex.quote(str(folder)),
             refusal=found.refusal,
-            missing=_missing(found.missing),
+            damage=" and ".join(filter(None, (_missing(found.missing), _changed(found.changed)))),
+            what=" or ".join(("missing",) * bool(found.missing) + ("changed",) * bool(found.changed)),
         ),
         f"{found.attempts} processes started by {found.runners} runner{'s' if found.runners > 1 else ''}",
     ]
-    if found.torn and found.state != "running":  # a line that is being written looks torn too
+    if found.torn and found.state not in {
+        "running",
+        "damaged",
+    }:  # a line that is being written looks torn too
         then = "will keep them once it can go on" if found.refusal else "keeps them and goes on"
         lines.append(f"the last {found.torn} bytes of the log are torn; --resume {then}")
     lines += [f"running: {name}" for name in found.running]
@@ -67,7 +71,17 @@ def _text(found: Standing, folder: Path) -> list[str]:
 
 
 def _missing(paths: tuple[str, ...]) -> str:
-    """How many files are gone, and the first three."""
+    """How many files are gone, and the first three; empty for none."""
+    return _told(paths, "1 file is missing", "{} files are missing")
+
+
+def _changed(paths: tuple[str, ...]) -> str:
+    """How many files have other bytes, likewise."""
+    return _told(paths, "1 file has other bytes", "{} files have other bytes")
+
+
+def _told(paths: tuple[str, ...], one: str, several: str) -> str:
+    if not paths:
+        return ""
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    count = "1 file is" if len(paths) == 1 else f"{len(paths)} files are"
-    return f"{count} missing ({', '.join(paths[:3])}{more})"
+    return f"{one if len(paths) == 1 else several.format(len(paths))} ({', '.join(paths[:3])}{more})"

@@ -172,6 +172,25 @@ def test_the_quick_plan_in_a_notebook(layer: dict[str, Any]) -> None:
     assert all((kept == array).all() for kept, array in zip(before["hidden"], layer["hidden"], strict=True))
 
 
+def test_a_known_defect_is_reported(layer: dict[str, Any]) -> None:
+    """Case S9: one group of 128 in w2, whose scales are read in another permutation than they are stored in."""
+    assert not mechanism.simulate(**layer, device=TOY).scale_defect
+    draw = np.random.default_rng(9)
+
+    def weights(k: int, n: int) -> tuple[Any, Any, Any]:
+        shapes = (4, k, n // 8), (4, k // 128, n // 8)
+        codes, zeros = (
+            draw.integers(-(2**31), 2**31, shape, dtype=np.int64).astype(np.int32) for shape in shapes
+        )
+        return codes, zeros, (draw.uniform(0.01, 0.05, (4, k // 128, n)).astype(np.float16))
+
+    hidden = draw.standard_normal((3, 512)).astype(np.float16)
+    routing = (np.array([[0, 1], [1, 2], [3, 0]]), np.full((3, 2), 0.5, dtype=np.float32))
+    found = mechanism.simulate(hidden, weights(512, 256), weights(128, 512), *routing, device="rtx-3090")
+    assert found.scale_defect
+    assert repr(found).endswith("; columns have each other's scales, a known defect of the build)")
+
+
 def test_default_alignment_is_the_stable_one(layer: dict[str, Any]) -> None:
     run = mechanism.simulate(**layer, device=TOY)
     assert isinstance(run, Simulated)

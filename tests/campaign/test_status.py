@@ -199,6 +199,30 @@ def test_complete_bundle_that_lost_files_is_damaged(campaign: Prepare, tmp_path:
     assert (told["state"], len(told["missing"])) == ("damaged", 4)
 
 
+@pytest.mark.parametrize("kept", [0, -200])
+def test_complete_bundle_whose_log_was_cut_is_damaged(campaign: Prepare, kept: int, tmp_path: Path) -> None:
+    """--resume changes nothing in it, so nothing is said of that."""
+    folder, out = campaign(phases=NATIVE), tmp_path / "out"
+    assert run(folder, out).complete
+    log = out / "attempts.jsonl"
+    log.write_bytes(log.read_bytes()[:kept])
+    code, text = status(out)
+    assert (code, text.splitlines()[1]) == (
+        5,
+        "it was complete and is damaged: 1 file has other bytes (attempts.jsonl); put back what is changed from a"
+        " copy, or run the plan again into another folder",
+    )
+    assert "resume" not in text
+    (out / "build.json").unlink()
+    assert status(out)[1].splitlines()[1] == (
+        "it was complete and is damaged: 1 file is missing (build.json) and 1 file has other bytes"
+        " (attempts.jsonl); put back what is missing or changed from a copy, or run the plan again into another"
+        " folder"
+    )
+    told = json.loads(status(out, "--format", "json")[1])
+    assert (told["missing"], told["changed"]) == (["build.json"], ["attempts.jsonl"])
+
+
 def test_captures_may_be_left_out_of_what_is_complete(campaign: Prepare, tmp_path: Path) -> None:
     folder, out = campaign(phases=NATIVE), tmp_path / "out"
     assert run(folder, out).complete
