@@ -48,7 +48,10 @@ def write(option: str, path: Path, data: bytes, *, way_out: str = "name another 
 
 
 def write_together(*asked: tuple[str, Path, bytes]) -> None:
-    """Write files that need each other, (option, file, content) each: all or none. Raises as `write`."""
+    """Write files that need each other, (option, file, content) each: all are whole before one has its name.
+
+    Raises as `write`, and then leaves none of them, but where a name itself could not be given.
+    """
     beside = [path.with_name(f".{path.name}{_TOGETHER}") for _, path, _ in asked]
     try:
         for (option, path, data), staged in zip(asked, beside, strict=True):
@@ -58,6 +61,7 @@ def write_together(*asked: tuple[str, Path, bytes]) -> None:
         for (option, path, _), staged in zip(asked, beside, strict=True):
             with _named(option, path):
                 staged.rename(path)
+                files.sync_folder(path.parent)
     finally:
         for staged in beside:
             with suppress(OSError):
