@@ -25,9 +25,10 @@ _FIELDS = (
     ("record.process.argv beyond flags and symbolic paths", "free arguments of the runner"),
     ("record.process.flags beyond no_user_site and safe_path", "they follow from argv and environment"),
     (
-        "record.treatment.gemms.symbol beyond `simulated:`",
-        "compared across the cohort; level reexecute compares a simulated one with its engine's",
+        "record.treatment.gemms.symbol, of a GPU",
+        "compared across the cohort only; its spelling is the build's",
     ),
+    ("record.treatment.gemms.symbol, of a simulation", "level reexecute compares it with the engine's own"),
     ("record.activation.ambiguous_elements", "level reexecute counts them"),
     ("record.assumptions U3", "a claim's assumption, not a process's: no record can show it"),
     (
