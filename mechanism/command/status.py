@@ -56,10 +56,8 @@ def _text(found: Standing, folder: Path) -> list[str]:
         ),
         f"{found.attempts} processes started by {found.runners} runner{'s' if found.runners > 1 else ''}",
     ]
-    if found.torn and found.state not in {
-        "running",
-        "damaged",
-    }:  # a line that is being written looks torn too
+    # a line that is being written looks torn too; of what is damaged, --resume keeps nothing
+    if found.torn and found.state not in {"running", "damaged"}:
         then = "will keep them once it can go on" if found.refusal else "keeps them and goes on"
         lines.append(f"the last {found.torn} bytes of the log are torn; --resume {then}")
     lines += [f"running: {name}" for name in found.running]

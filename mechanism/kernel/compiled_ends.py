@@ -6,7 +6,7 @@ import numpy as np
 
 from mechanism.kernel.compiled_words import bits32, compiled, part, value32
 
-INLINED = "9d3d609656414dbe8ef751887715c41d5a98c8e9acbf8505095695556dd1fe8f"  # see `compiled_loops`
+INLINED = "d5d4ac05fd3a5371f8402bd439ea2f441a3424172845159f0c470e46a27c4af3"  # see `compiled_loops`
 
 DROP = 60  # A is taken times 2^-DROP: see `compiled_steps`
 BIAS = 127 + DROP  # what is taken off the exponent fields of A

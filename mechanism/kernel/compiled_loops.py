@@ -18,7 +18,7 @@ from mechanism.kernel.compiled_steps import peaks, step8, step16
 from mechanism.kernel.compiled_weights import FIELDS, MOST_WORDS, STRIDE, dequantize, turn_to
 from mechanism.kernel.compiled_words import TO_NEAREST, TO_ZERO, compiled, part, set_rounding
 
-INLINED = "45fb3e696478d6166f95118b5df0b1c14bbcae63a4a0c6f55d20881573e435d5"
+INLINED = "2ad6b375664d2732288dc403fc129bf3461d83de5edbcf54d186f2944274e8a7"
 
 ROOM = 1 << 14  # accumulators that are kept at a time: what stays in a core's own cache
 

@@ -13,26 +13,27 @@ from numba.extending import intrinsic
 TO_ZERO, TO_NEAREST = 0, 1  # for set_rounding, as LLVM numbers them
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+Python = Callable[..., Any]
+
+
+def compiled(function: Python) -> Python:
     """``function`` as machine code that lets go of the interpreter, kept where numba keeps it."""
-    make: Any = numba.njit
-    made: Callable[..., Any] = make(nogil=True, cache=True, error_model="numpy", boundscheck=False)(function)
-    return made
+    return _machine_code(function, cache=True)
 
 
-def part(function: Callable[..., Any]) -> Callable[..., Any]:
+def part(function: Python) -> Python:
     """``function`` as machine code that is kept only inside of what calls it, a `compiled` one."""
-    make: Any = numba.njit
-    made: Callable[..., Any] = make(nogil=True, error_model="numpy", boundscheck=False)(function)
-    return made
+    return _machine_code(function)
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+def inlined(function: Python) -> Python:
     """``function`` as part of the machine code of whatever calls it: it may take and give lanes."""
+    return _machine_code(function, forceinline=True)
+
+
+def _machine_code(function: Python, **how: bool) -> Python:
     make: Any = numba.njit
-    made: Callable[..., Any] = make(nogil=True, error_model="numpy", boundscheck=False, forceinline=True)(
-        function
-    )
+    made: Python = make(nogil=True, error_model="numpy", boundscheck=False, **how)(function)
     return made
 
 
@@ -56,7 +57,7 @@ def value32(_context: Any, bits: Any) -> Any:
 
 
 @intrinsic
-def set_rounding(_context: Any, mode: Any) -> Any:  # noqa: ARG001 - likewise
+def set_rounding(_context: Any, mode: Any) -> Any:  # noqa: ARG001 - numba matches it by name
     """How this thread rounds from here on: TO_ZERO or TO_NEAREST, int32."""
 
     def build(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:

@@ -22,7 +22,7 @@ def everything(x: Any, y: Any, f: Any, g: Any, h: Any, ints: Any, floats: Any, f
     for at in range(0, len(x), 8):
         i, j = lanes.load(x, at), lanes.load(y, at)
         a, b, c = lanes.load(f, at), lanes.load(g, at), lanes.load(h, at)
-        lanes.prefetch(x, at + 4096)
+        lanes.prefetch(x, at)
         lanes.store(ints, (0, at), i + j)
         lanes.store(ints, (1, at), i - j)
         lanes.store(ints, (2, at), i & j)
