@@ -140,7 +140,7 @@ class CompiledSums(SliceSums):
             return
         self._executed.clear()
         for expert, blocks in outside:
-            yield from self._walk([(expert, blocks)], 0, self._schedule.n_tiles)
+            yield from self._seen(self._walk([(expert, blocks)], 0, self._schedule.n_tiles))
         parts = self._on_threads(self._sweep, inside)
         self._done = [swept.done for swept in parts]
         for swept in parts:

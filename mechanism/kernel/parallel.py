@@ -1,4 +1,4 @@
-"""Independent pieces of work on a few threads: numpy lets go of the interpreter while it computes.
+"""Independent pieces of work on a few threads, for machine code that lets go of the interpreter.
 
 Which thread takes which piece changes no bit: pieces share nothing that they write.
 """
@@ -17,7 +17,7 @@ MOST = 4  # more threads than that wait for the interpreter
 
 
 def threads() -> int:
-    """Threads that one GEMM may use: $MECHANISM_THREADS, else one for each usable CPU, at most four."""
+    """Threads or processes of one GEMM: $MECHANISM_THREADS, else one for each usable CPU, at most four."""
     named = os.environ.get("MECHANISM_THREADS", "")
     if named.isdecimal():
         return max(1, int(named))

@@ -18,8 +18,9 @@ from mechanism.kernel.alignment import Alignment, block_routes
 from mechanism.kernel.chain import Chain, FastChain, GeneralChain, Rows
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, finite_operands, from_planes, operand_planes
+from mechanism.kernel.forks import forked
 from mechanism.kernel.panel import Panel, activations, k_view
-from mechanism.kernel.parallel import ordered, threads
+from mechanism.kernel.parallel import threads
 from mechanism.kernel.rounding import F32, Stored, add, bits16, narrow, widen
 from mechanism.kernel.schedule import Schedule, Slice
 from mechanism.kernel.tensor_core import decode, rules
@@ -27,6 +28,10 @@ from mechanism.values import frozen
 
 ROWS = 8  # rows that one fast chain aims at: enough work per numpy call, small enough for the cache
 WIDTH = 4096  # columns times warp rows likewise; fewer where there are more rows
+FORK_FROM = 1 << 25  # products of a GEMM: below, another process costs what it saves
+
+Executed = dict[tuple[int, int], list[tuple[int, int, int]]]
+"""(cta, begin, end) of every slice that was summed, by block and column tile."""
 
 
 @frozen(eq=False)
@@ -42,6 +47,14 @@ class TileSums:
     routes: npt.NDArray[np.intp]
     columns: slice
     slices: tuple[F32, ...]
+
+
+@frozen(eq=False)
+class _Walked:
+    """What one pass over K left behind."""
+
+    tiles: list[TileSums]
+    executed: Executed
 
 
 @frozen
@@ -104,7 +117,7 @@ class SliceSums:
             for block in range(len(alignment.expert_ids))
         ]
         self._fast = weights.dtype == "float16"
-        self._executed: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        self._executed: Executed = {}
 
     def executed(self) -> tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]:
         """(block, column tile, ((cta, begin, end), ...)) of every tile that was summed, sorted."""
@@ -130,8 +143,14 @@ class SliceSums:
             width = ROWS * WIDTH // max(rows, ROWS)
             tiles = max(1, width // (self._schedule.tile_k // 32 * self._schedule.tile_n))
             walks += [(experts, first, min(first + tiles, n_tiles)) for first in range(0, n_tiles, tiles)]
-        for done in ordered(lambda walk: list(self._walk(*walk)), walks, most=threads()):
-            yield from done
+        rows = sum(map(len, self._routes))
+        most = threads() if rows * self._weights.n * self._weights.k >= FORK_FROM else 1
+        for walked in forked(lambda walk: self._walk(*walk), walks, most=most):
+            yield from self._seen(walked)
+
+    def _seen(self, walked: _Walked) -> list[TileSums]:
+        self._executed |= walked.executed
+        return walked.tiles
 
     def _batches(self) -> Iterator[list[tuple[int, list[int]]]]:
         """Lists of (expert, blocks) that share a chain; one list holds what needs the general scheme."""
@@ -163,8 +182,9 @@ class SliceSums:
         experts: list[tuple[int, list[int]]],
         first: int,
         last: int,
-    ) -> Iterator[TileSums]:
+    ) -> _Walked:
         """One pass over K for these experts and column tiles ``[first, last)``."""
+        walked = _Walked(tiles=[], executed={})
         half = self._schedule.tile_n // 2
         columns = slice(first * half, last * half)
         for chain, blocks in self._chains(experts, columns):
@@ -178,19 +198,16 @@ class SliceSums:
                     local = slice((run.first - first) * half, (run.last - first) * half)
                     sums = parts.setdefault((run.block, run.first), [])
                     sums.append(_add_warp_rows(chain.take(run.rows, local)))
-                    self._record(run, len(sums) - 1, tile + 1)
-            for run in runs:
-                yield TileSums(
+                    _write_down(walked.executed, run, len(sums) - 1, tile + 1)
+            walked.tiles.extend(
+                TileSums(
                     routes=self._routes[run.block],
                     columns=slice(run.first * half, run.last * half),
                     slices=tuple(parts[run.block, run.first]),
                 )
-
-    def _record(self, run: _Run, index: int, end: int) -> None:
-        for column_tile, ctas in zip(range(run.first, run.last), run.ctas, strict=True):
-            done = self._executed.setdefault((run.block, column_tile), [])
-            begin = done[-1][2] if done else 0  # where these accumulators started from +0
-            done.append((ctas[index], begin, end))
+                for run in runs
+            )
+        return walked
 
     def _runs(self, blocks: list[int], first: int, last: int) -> Iterator[_Run]:
         start = 0
@@ -257,6 +274,13 @@ class SliceSums:
                 )
             )
         return GeneralChain(cut[0], cut[1], self._rule)  # type: ignore[arg-type]
+
+
+def _write_down(executed: Executed, run: _Run, index: int, end: int) -> None:
+    for column_tile, ctas in zip(range(run.first, run.last), run.ctas, strict=True):
+        done = executed.setdefault((run.block, column_tile), [])
+        begin = done[-1][2] if done else 0  # where these accumulators started from +0
+        done.append((ctas[index], begin, end))
 
 
 def _add_warp_rows(parts: F32) -> F32:

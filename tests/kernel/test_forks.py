@@ -1,0 +1,209 @@
+"""Forked processes share the work of a GEMM; nothing of it shows in the bits, and none stays behind."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mechanism.kernel import sums
+from mechanism.kernel.forks import forked
+from mechanism.kernel.gemm import marlin_gemm
+from mechanism.kernel.rounding import bits16
+from tests.kernel.kernel_setup import launch, problem
+
+HERE = os.getpid()
+ORPHAN = """
+import os, sys, time
+from mechanism.kernel.forks import forked
+
+def work(piece):
+    with open(sys.argv[1], "a") as seen:
+        seen.write(f"{os.getpid()}\\n")
+    time.sleep(0.02)
+
+forked(work, range(100_000), most=2)
+"""
+
+
+def open_files() -> list[str]:
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever runs the tests may have threads of its own. Afterwards no child and no file is left."""
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    before = open_files()
+    yield
+    assert open_files() == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 200])
+def test_results_are_in_the_order_of_the_pieces(most: int, tmp_path: Path) -> None:
+    """Those of other processes too, of which there is one at least: this one waits for it."""
+    helped = tmp_path / "helped"
+
+    def work(piece: int) -> tuple[int, int]:
+        if os.getpid() != HERE:
+            helped.touch()
+        while most > 1 and not helped.exists():
+            time.sleep(0.001)
+        return piece * piece, os.getpid()
+
+    found = forked(work, range(300), most=most)
+    assert [square for square, _ in found] == [piece * piece for piece in range(300)]
+    assert ({pid for _, pid in found} != {HERE}) == (most > 1)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1024, 1025, 5000])
+def test_every_piece_is_done_once(count: int) -> None:
+    """A pipe that holds as little as any holds all the turns."""
+    assert forked(abs, range(-count, 0), most=3) == list(range(count, 0, -1))
+
+
+def test_an_exception_is_met_here() -> None:
+    """Whoever met it first; here it has the caller's own stack."""
+
+    def work(piece: int) -> int:
+        if piece == 7:
+            raise KeyError(piece)
+        return piece
+
+    for most in (1, 3):
+        with pytest.raises(KeyError, match="7"):
+            forked(work, range(1000), most=most)
+
+
+def test_a_ctrl_c_here_ends_the_others() -> None:
+    """The fixture sees that none is left."""
+
+    def work(piece: int) -> int:
+        if os.getpid() != HERE:
+            time.sleep(600)
+        if piece > 3:
+            raise KeyboardInterrupt
+        time.sleep(0.05)
+        return piece
+
+    with pytest.raises(KeyboardInterrupt):
+        forked(work, range(1000), most=4)
+
+
+@pytest.mark.parametrize("ending", ["killed", "exception", "exit"])
+def test_what_a_process_leaves_undone_is_done_here(ending: str) -> None:
+    def work(piece: int) -> int:
+        if os.getpid() != HERE:
+            if ending == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if ending == "exit":
+                sys.exit(3)
+            raise MemoryError
+        time.sleep(0.01)  # one at least is taken
+        return piece
+
+    assert forked(work, range(30), most=3) == list(range(30))
+
+
+def test_refused_processes_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on processes, as a cell may have one."""
+
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", refuse)
+    assert set(forked(lambda _: os.getpid(), range(50), most=3)) == {HERE}
+
+
+def test_beside_other_threads_nothing_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may hold a lock, and nobody would let go of it in the child."""
+    monkeypatch.setattr(threading, "active_count", lambda: 2)
+    assert set(forked(lambda _: os.getpid(), range(50), most=3)) == {HERE}
+
+
+def test_children_taken_away_by_the_system_are_no_fault() -> None:
+    """Who ignores SIGCHLD has no child to wait for."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert forked(abs, range(-50, 0), most=3) == list(range(50, 0, -1))
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_signals_are_let_through_again() -> None:
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    inside = forked(lambda _: signal.pthread_sigmask(signal.SIG_BLOCK, []), range(8), most=4)
+    assert all(seen == mask for seen in inside)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
+
+
+def test_nobody_goes_on_for_a_caller_that_was_killed(tmp_path: Path) -> None:
+    """Real processes: the caller is killed, and its child ends after the piece it has."""
+    seen = tmp_path / "seen"
+    caller = subprocess.Popen([sys.executable, "-c", ORPHAN, str(seen)])
+    others: set[int] = set()
+    while not others:
+        time.sleep(0.01)
+        assert caller.poll() is None
+        others = {int(line) for line in seen.read_text().split()} - {caller.pid} if seen.exists() else set()
+    caller.kill()
+    caller.wait()
+    while any(_runs(pid) for pid in others):
+        time.sleep(0.01)
+    assert len(seen.read_text().split()) < 100_000
+
+
+def _runs(pid: int) -> bool:
+    """Whether it is there and no zombie, which it may stay where nobody takes orphans away."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_processes_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor which slices are written down."""
+    given = problem(21, tokens=40, n=512, k=512, spread=2)
+    monkeypatch.setattr(sums, "ROWS", 4)
+    monkeypatch.setattr(sums, "WIDTH", 256)
+    monkeypatch.setattr(sums, "FORK_FROM", 0)
+    monkeypatch.setattr(os, "fork", counted := _Counted())
+    runs = []
+    for count in ("1", "4"):
+        monkeypatch.setenv("MECHANISM_THREADS", count)
+        runs.append(
+            marlin_gemm(
+                given.a, given.weights, given.alignment, launch(64, 128, 9), top_k=given.top_k, arch="sm_86"
+            )
+        )
+    assert counted.times == 3
+    assert np.array_equal(bits16(runs[0].output), bits16(runs[1].output))
+    assert runs[0].executed == runs[1].executed
+
+
+class _Counted:
+    """`os.fork`, counted."""
+
+    def __init__(self) -> None:
+        self.times, self._fork = 0, os.fork
+
+    def __call__(self) -> int:
+        self.times += 1
+        return self._fork()
+
+
+def test_small_gemms_are_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = problem(21, tokens=8, n=256, k=256)
+    monkeypatch.setattr(os, "fork", counted := _Counted())
+    monkeypatch.setenv("MECHANISM_THREADS", "4")
+    marlin_gemm(given.a, given.weights, given.alignment, launch(64, 128, 9), top_k=given.top_k, arch="sm_86")
+    assert counted.times == 0
