@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -17,14 +16,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mechanism.kernel.compiled_ends import add_up, operands, survey
-from mechanism.kernel.compiled_loops import sweep
+from mechanism.kernel.compiled_ends import operands, survey
+from mechanism.kernel.compiled_loops import Given, sweep
 from mechanism.kernel.compiled_weights import STRIDE
 from mechanism.kernel.dequantize import Weights, finite_up_to, packed_zeros
 from mechanism.kernel.gemm import Executed, Multiply
 from mechanism.kernel.gemm import marlin_gemm as _marlin_gemm
 from mechanism.kernel.parallel import ordered, threads
-from mechanism.kernel.rounding import F32, U32, Stored, bits16
+from mechanism.kernel.rounding import F32, U16, U32, Stored, bits16
 from mechanism.kernel.schedule import Schedule
 from mechanism.kernel.sums import SliceSums, TileSums, cuts
 from mechanism.values import frozen
@@ -32,7 +31,8 @@ from mechanism.values import frozen
 Scalar = TypeVar("Scalar", bound=np.generic)
 Ints = npt.NDArray[np.int64]
 
-PIECES = 16  # pieces of work for each thread, so that none waits long for another
+PIECES = 16  # pieces of work for each thread at least, so that none waits long for another
+AT_A_TIME = 1 << 30  # products for which a thread lets go of the interpreter: then it looks for a Ctrl-C
 _ONE = 0x3C00  # 1.0 in fp16
 ROWS = 96  # of A that walk K together: their accumulators stay in a core's second cache
 
@@ -49,16 +49,6 @@ class Item(NamedTuple):
     tile: int
     last_tile: int
     normal: bool
-
-
-@frozen(eq=False)
-class Swept:
-    """What the loops left of a few items: ``sweep`` says what the arrays are."""
-
-    items: list[Item]
-    begins: Ints
-    sums: F32
-    done: npt.NDArray[np.int32]
 
 
 @frozen(eq=False)
@@ -120,16 +110,11 @@ class CompiledSums(SliceSums):
         inside, outside = self._split()
         if outside or not fp32_reduce:
             return super().rounded(fp32_reduce=fp32_reduce)
-        layout = self._layout
         out = np.zeros((self._alignment.routes, self._weights.n), dtype=np.uint16)
-
-        def work(items: list[Item]) -> Swept:
-            swept = self._sweep(items)
-            where = (layout.counts, layout.starts, layout.routes, layout.half)
-            add_up(swept.sums, np.array(items, dtype=np.int64), swept.begins, *where, out)  # rows of its own
-            return replace(swept, sums=swept.sums[:0])
-
-        self._done = [swept.done for swept in self._on_threads(work, inside)]
+        items = self._pieces(inside)
+        room = max((math.prod(self._layout.shape(item)) for item in items), default=0)
+        begins = np.zeros(len(items), dtype=np.int64)  # added up at once, sums need no place of their own
+        self._sweep(items, begins, lambda: np.empty(room, dtype=np.float32), out)
         return out.view(np.float16)
 
     def __iter__(self) -> Iterator[TileSums]:
@@ -141,29 +126,46 @@ class CompiledSums(SliceSums):
         self._executed.clear()
         for expert, blocks in outside:
             yield from self._seen(self._walk([(expert, blocks)], 0, self._schedule.n_tiles))
-        parts = self._on_threads(self._sweep, inside)
-        self._done = [swept.done for swept in parts]
-        for swept in parts:
-            yield from self._tile_sums(swept)
+        items = self._pieces(inside)
+        sizes = [math.prod(self._layout.shape(item)) for item in items]
+        ends = np.cumsum(sizes, dtype=np.int64)
+        sums: F32 = np.empty(sum(sizes), dtype=np.float32)
+        self._sweep(items, ends - sizes, lambda: sums, np.empty((0, 0), dtype=np.uint16))
+        for item, part in zip(items, np.split(sums, ends[:-1]), strict=True):
+            yield from self._tile_sums(item, part.reshape(self._layout.shape(item)))
 
     @cached_property
     def _operands(self) -> tuple[F32, npt.NDArray[np.int8], npt.NDArray[np.bool_]]:
         """A as ``compiled_ends.operands`` makes it."""
         bits = _read_only(bits16(self._a))
         made = (
-            np.empty(bits.shape, dtype=np.float32),
-            np.empty(bits.shape, dtype=np.int8),
+            np.empty(bits.size, dtype=np.float32),
+            np.empty(bits.size, dtype=np.int8),
             np.empty(len(bits), dtype=np.bool_),
         )
         operands(bits, self._schedule.tile_k, self._interleaved, *made)
         return made
 
-    @cached_property
-    def _weights_as_read(self) -> tuple[U32, U32, U32]:
-        """Codes, scales and zero points as ``sweep`` has them."""
-        weights = self._weights
-        codes = np.ascontiguousarray(weights.qweight).view(np.uint32)
-        return _read_only(codes), _read_only(_scales(weights).view(np.uint32)), _read_only(_zeros(weights))
+    @property
+    def _given(self) -> Given:
+        """What the loops read, in arrays of the kinds that they are compiled for."""
+        weights, layout = self._weights, self._layout
+        values, exponents, _ = self._operands
+        return Given(
+            packed=_read_only(np.ascontiguousarray(weights.qweight).view(np.uint32)),
+            scales=_read_only(_scales(weights).view(np.uint32)),
+            zeros=_read_only(_zeros(weights)),
+            a=values,
+            exponents=exponents,
+            rows_of=layout.routes // self._top_k,
+            starts=layout.starts,
+            slots=layout.slots,
+            counts=layout.counts,
+            interleaved=self._interleaved,
+            tile_k=self._schedule.tile_k,
+            length=self._rule.step,
+            tile_words=layout.half // 4,
+        )
 
     @cached_property
     def _layout(self) -> Layout:
@@ -202,58 +204,54 @@ class CompiledSums(SliceSums):
                 outside.append((expert, blocks))
         return inside, outside
 
-    def _on_threads(self, work: Callable[[list[Item]], Swept], items: list[Item]) -> list[Swept]:
+    def _pieces(self, items: list[Item]) -> list[Item]:
+        per = max(1, STRIDE // self._schedule.tile_n)  # column tiles that the loops take at a time
+        return _pieces(items, compiled_threads(), per)
+
+    def _sweep(self, items: list[Item], begins: Ints, sums: Callable[[], F32], out: U16) -> None:
+        """Every thread takes the item that is next, until there is none. Arguments as for ``sweep``."""
+        layout, given = self._layout, self._given
+        slices = sum(_tiles(item) for item in items) * layout.most
+        work = max(math.prod(layout.shape(item)) for item in items) * self._weights.k if items else 1
+        turn, most = np.zeros(1, dtype=np.int64), max(1, AT_A_TIME // max(1, work))
+        numbers = np.array(items, dtype=np.int64).reshape(-1, len(Item._fields))
+
+        def serve(_thread: int) -> npt.NDArray[np.int32]:
+            mine, count = sums(), 0
+            done = np.empty((slices, 4), dtype=np.int32)
+            while turn[0] < len(items):
+                count = sweep(given, numbers, turn, most, begins, mine, layout.routes, out, done, count)
+            return done[:count]
+
         count = compiled_threads()
-        per = max(1, STRIDE // self._schedule.tile_n)
-        return ordered(work, _pieces(items, count, per), most=count)
+        self._done = ordered(serve, range(count), most=count)
 
-    def _sweep(self, items: list[Item]) -> Swept:
-        layout, tile_k = self._layout, self._schedule.tile_k
-        sizes = [math.prod(layout.shape(item)) for item in items]
-        begins: Ints = np.cumsum([0, *sizes], dtype=np.int64)
-        sums: F32 = np.empty(int(begins[-1]), dtype=np.float32)
-        tiles = sum((item.last_block - item.block) * (item.last_tile - item.tile) for item in items)
-        done = np.empty((tiles * layout.most, 4), dtype=np.int32)
-        count = sweep(
-            *self._weights_as_read,
-            *self._operands[:2],
-            layout.routes // self._top_k,
-            layout.starts,
-            self._interleaved,
-            tile_k,
-            self._rule.step,
-            layout.half // 4,
-            layout.slots,
-            np.array(items, dtype=np.int64),
-            begins,
-            sums,
-            done,
-        )
-        return Swept(items=items, begins=begins, sums=sums, done=done[:count])
-
-    def _tile_sums(self, swept: Swept) -> Iterator[TileSums]:
+    def _tile_sums(self, item: Item, sums: F32) -> Iterator[TileSums]:
         """One for each block and run of column tiles with equally many slices."""
         layout = self._layout
         half, starts = layout.half, layout.starts
-        for item, (begin, end) in zip(swept.items, pairwise(swept.begins.tolist()), strict=True):
-            sums = swept.sums[begin:end].reshape(layout.shape(item))
-            for block in range(item.block, item.last_block):
-                rows = slice(*(starts[block : block + 2] - starts[item.block]).tolist())
-                counts = layout.counts[block, item.tile : item.last_tile].tolist()
-                edges = [low for low in range(len(counts)) if low == 0 or counts[low] != counts[low - 1]]
-                for low, high in pairwise([*edges, len(counts)]):
-                    yield TileSums(
-                        routes=self._routes[block],
-                        columns=slice((item.tile + low) * half, (item.tile + high) * half),
-                        slices=tuple(sums[: counts[low], rows, :, low * half : high * half]),
-                    )
+        for block in range(item.block, item.last_block):
+            rows = slice(*(starts[block : block + 2] - starts[item.block]).tolist())
+            counts = layout.counts[block, item.tile : item.last_tile].tolist()
+            edges = [low for low in range(len(counts)) if low == 0 or counts[low] != counts[low - 1]]
+            for low, high in pairwise([*edges, len(counts)]):
+                yield TileSums(
+                    routes=self._routes[block],
+                    columns=slice((item.tile + low) * half, (item.tile + high) * half),
+                    slices=tuple(sums[: counts[low], rows, :, low * half : high * half]),
+                )
 
 
-def _pieces(items: list[Item], count: int, per: int) -> list[list[Item]]:
-    """Lists of items, each for one thread at a time.
+def _tiles(item: Item) -> int:
+    """Tiles of all its blocks."""
+    return (item.last_block - item.block) * (item.last_tile - item.tile)
 
-    Where there are too few items they are cut into runs of ``per`` column tiles, which is what the loops take
-    at a time, and then into twice as many parts of their blocks as there are threads, ``count``.
+
+def _pieces(items: list[Item], count: int, per: int) -> list[Item]:
+    """Items of which ``count`` threads take one at a time.
+
+    Where there are too few they are cut into runs of ``per`` column tiles, and then into twice as many parts
+    of their blocks as there are threads.
     """
     most = PIECES * count if count > 1 else 1
     cut = items
@@ -265,8 +263,7 @@ def _pieces(items: list[Item], count: int, per: int) -> list[list[Item]]:
         ]
     if len(cut) < most:
         cut = [part for item in cut for part in _parts(item, 2 * count)]
-    lists = min(most, len(cut))
-    return [cut[len(cut) * index // lists : len(cut) * (index + 1) // lists] for index in range(lists)]
+    return cut
 
 
 def _parts(item: Item, count: int) -> Iterator[Item]:

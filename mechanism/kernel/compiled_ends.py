@@ -6,7 +6,7 @@ import numpy as np
 
 from mechanism.kernel.compiled_words import bits32, compiled, part, value32
 
-INLINED = "d5d4ac05fd3a5371f8402bd439ea2f441a3424172845159f0c470e46a27c4af3"  # see `compiled_loops`
+INLINED = "2214d13b89fc17a7768062d8e2485ef3697e3ece674aa54a5758acd482860b04"  # see `compiled_loops`
 
 DROP = 60  # A is taken times 2^-DROP: see `compiled_steps`
 BIAS = 127 + DROP  # what is taken off the exponent fields of A
@@ -18,12 +18,15 @@ _SCALE = np.float32(2.0 ** (112 - DROP))
 def operands(bits, tile_k, interleaved, values, exponents, finite):
     """A as the loops take it: times 2^-DROP, K as (k-tile, warp row, instruction, 16).
 
+    Rows stand together in every run of 16: taken one after the other in rows of K they would all fall into
+    the same few places of a cache.
+
     Args:
         bits: uint16 (rows, K), fp16.
         tile_k: K extent of a tile.
         interleaved: Rows of vllm 0.11.0 (A.1).
-        values: Out, fp32, same shape.
-        exponents: Out, int8, same shape: exponent fields of fp32 less BIAS; subnormals enter with that of
+        values: Out, fp32, flat: (K/16, rows, 16).
+        exponents: Out, int8, likewise: exponent fields of fp32 less BIAS; subnormals enter with that of
             -14, zeros have ZERO.
         finite: Out, bool (rows,).
     """
@@ -33,15 +36,15 @@ def operands(bits, tile_k, interleaved, values, exponents, finite):
         for run in range(bits.shape[1] // 16):
             tile, w, h = run // (2 * warp_rows), run // 2 % warp_rows, run % 2
             offset = 16 * (w + warp_rows * h) if interleaved else 32 * w + 16 * h
-            start, to = tile * tile_k + offset, run * 16
+            start, to = tile * tile_k + offset, (run * bits.shape[0] + row) * 16
             for i in range(16):
                 word = np.int32(bits[row, start + i])
                 magnitude = np.int32(word & np.int32(0x7FFF))
                 # the mantissa moves up 13 bits, the exponent's bias grows by 112; subnormals too
                 value = value32(np.int32(magnitude << np.int32(13))) * _SCALE  # exact
-                values[row, to + i] = -value if word & np.int32(0x8000) else value
+                values[to + i] = -value if word & np.int32(0x8000) else value
                 field = max(np.int32(magnitude >> np.int32(10)), np.int32(1)) + np.int32(112 - BIAS)
-                exponents[row, to + i] = np.int8(field if magnitude else np.int32(ZERO))
+                exponents[to + i] = np.int8(field if magnitude else np.int32(ZERO))
                 most = max(most, np.uint16(magnitude))
         finite[row] = most < np.uint16(0x7C00)
 
@@ -83,40 +86,37 @@ def _half(value):
     return np.uint16(kept | np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(0x8000)))
 
 
-@compiled
-def add_up(sums, items, begins, counts, starts, routes, half_tile, out):
+@part
+def add_up(sums, item, counts, starts, routes, half_tile, out):
     """Slices from the highest k down to the one that holds k = 0, fp32 (7.1), rounded to fp16 (7.2).
 
     Args:
-        sums: fp32, flat, as ``sweep`` left those of its items: finite.
-        items: As for ``sweep``.
-        begins: As for ``sweep``.
+        sums: fp32, flat, as ``sweep`` left those of its item: finite.
+        item: As for ``sweep``.
         counts: int64 (blocks, column tiles), slices.
         starts: int64 (blocks + 1,), where the rows of each block begin.
         routes: int64, output row of each row of each block, block after block.
         half_tile: Byte columns of a column tile.
         out: Out, uint16 (routes, N), fp16 bits, natural order of columns.
     """
+    _, block0, block1, tile0, tile1, _ = item
     buffer = np.empty(half_tile, dtype=np.float32)
     words = np.empty(half_tile, dtype=np.uint16)
-    for index in range(items.shape[0]):
-        _, block0, block1, tile0, tile1, _ = items[index]
-        rows, width = starts[block1] - starts[block0], (tile1 - tile0) * half_tile
-        for block in range(block0, block1):
-            for row in range(starts[block], starts[block + 1]):
-                for column in range(tile0, tile1):
-                    for plane in range(2):
-                        at = begins[index] + ((row - starts[block0]) * 2 + plane) * width
-                        at += (column - tile0) * half_tile
-                        last = counts[block, column] - 1
-                        buffer[:] = sums[at + last * rows * 2 * width :][:half_tile]
-                        for earlier in range(last - 1, -1, -1):
-                            lower = sums[at + earlier * rows * 2 * width :]
-                            for c in range(half_tile):
-                                buffer[c] = lower[c] + buffer[c]  # RNE
+    rows, width = starts[block1] - starts[block0], (tile1 - tile0) * half_tile
+    for block in range(block0, block1):
+        for row in range(starts[block], starts[block + 1]):
+            for column in range(tile0, tile1):
+                for plane in range(2):
+                    at = ((row - starts[block0]) * 2 + plane) * width + (column - tile0) * half_tile
+                    last = counts[block, column] - 1
+                    buffer[:] = sums[at + last * rows * 2 * width :][:half_tile]
+                    for earlier in range(last - 1, -1, -1):
+                        lower = sums[at + earlier * rows * 2 * width :]
                         for c in range(half_tile):
-                            words[c] = _half(buffer[c])
-                        natural = out[routes[row], column * 2 * half_tile + 2 * plane :]
-                        for word in range(half_tile // 4):
-                            for byte in range(4):  # columns x0 + 2 plane + 4 x2 of a word (1.1)
-                                natural[8 * word + (byte >> 1) + 4 * (byte & 1)] = words[4 * word + byte]
+                            buffer[c] = lower[c] + buffer[c]  # RNE
+                    for c in range(half_tile):
+                        words[c] = _half(buffer[c])
+                    natural = out[routes[row], column * 2 * half_tile + 2 * plane :]
+                    for word in range(half_tile // 4):
+                        for byte in range(4):  # columns x0 + 2 plane + 4 x2 of a word (1.1)
+                            natural[8 * word + (byte >> 1) + 4 * (byte & 1)] = words[4 * word + byte]

@@ -5,20 +5,23 @@ Compiled without fast-math: every operation here is the one that is written. Wha
 finite fp16 operands come here.
 
 numba throws kept machine code away when the file of its function changes, not when one of the functions that
-went into it does. Only `sweep` is kept, and what `compiled_ends` has. INLINED, there and here, is the digest
+went into it does. Only `sweep` is kept, and two of `compiled_ends`. INLINED, there and here, is the digest
 of what else went in, held by a test.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
-from mechanism.kernel.compiled_ends import DROP
+import numpy as np
+import numpy.typing as npt
+
+from mechanism.kernel.compiled_ends import DROP, add_up
 from mechanism.kernel.compiled_steps import peaks, step8, step16
 from mechanism.kernel.compiled_weights import FIELDS, MOST_WORDS, STRIDE, dequantize, turn_to
-from mechanism.kernel.compiled_words import TO_NEAREST, TO_ZERO, compiled, part, set_rounding
+from mechanism.kernel.compiled_words import TO_NEAREST, TO_ZERO, compiled, next_turn, part, set_rounding
 
-INLINED = "2ad6b375664d2732288dc403fc129bf3461d83de5edbcf54d186f2944274e8a7"
+INLINED = "0121e4b673f537e3dc69ca7bba2d26257b6a68c433ee122b9878b436ae9eff38"
 
 ROOM = 1 << 14  # accumulators that are kept at a time: what stays in a core's own cache
 
@@ -26,229 +29,186 @@ _U = np.uint64  # see `compiled_weights`
 _UNDROP = np.float32(2.0**DROP)
 
 
-@compiled
-def sweep(
-    packed,
-    scales,
-    zeros,
-    a,
-    fa,
-    rows_of,
-    starts,
-    interleaved,
-    tile_k,
-    length,
-    tile_words,
-    slots,
-    items,
-    begins,
-    sums,
-    done,
-):
-    """Every slice of some pieces of work, one after the other.
+class Given(NamedTuple):
+    """What the loops read.
 
-    Args:
+    Attributes:
         packed: uint32 (E, K, words).
         scales: uint32 (E, K/group, columns / 2), fp16 bits of two columns, finite.
         zeros: uint32 (E, K/group, words), packed.
-        a: fp32 (rows, K), dropped, K as (k-tile, warp row, instruction, 16).
-        fa: int8, same shape: exponents.
-        rows_of: int64: which row of ``a`` each row of each block is, block after block.
+        a: fp32, flat, from ``operands``: (K/16, rows of A, 16).
+        exponents: int8, likewise.
+        rows_of: int64: which row of A each row of each block is, block after block.
         starts: int64 (blocks + 1,), where the rows of each block begin.
+        slots: int16 (blocks, column tiles, k-tiles): slice that ends after the k-tile, or -1.
+        counts: int64 (blocks, column tiles), slices.
         interleaved: Rows of vllm 0.11.0 (A.1).
         tile_k: K extent of a tile.
         length: L, 8 or 16.
         tile_words: Words of a column tile.
-        slots: int16 (blocks, column tiles, k-tiles): slice that ends after the k-tile, or -1.
+    """
+
+    packed: npt.NDArray[np.uint32]
+    scales: npt.NDArray[np.uint32]
+    zeros: npt.NDArray[np.uint32]
+    a: npt.NDArray[np.float32]
+    exponents: npt.NDArray[np.int8]
+    rows_of: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int16]
+    counts: npt.NDArray[np.int64]
+    interleaved: bool
+    tile_k: int
+    length: int
+    tile_words: int
+
+
+@compiled
+def sweep(given, items, turn, most, begins, sums, routes, out, done, count):
+    """Every slice of the pieces of work that are next, and their sums if these are wanted.
+
+    Args:
+        given: See ``Given``.
         items: int64 (n, 6): expert, blocks [first, last), column tiles [first, last), and whether no nonzero
             operand is subnormal.
-        begins: int64 (n + 1,), where the sums of each item begin.
+        turn: In and out, int64 (1,): which item is next, whoever asks.
+        most: Items to take.
+        begins: int64 (n,), where the sums of each item begin.
         sums: Out, fp32, flat: (slices, rows, 2, byte columns) of each item.
+        routes: int64, output row of each row of each block, block after block.
+        out: Out, uint16 (routes, N): fp16 bits of the slices added up; without rows, they are not.
         done: Out, int32 (slices, 4): block, column tile, k-tiles [begin, end), as they were summed.
+        count: Rows of ``done`` so far.
 
     Returns:
-        How many slices were summed.
+        The new count.
     """
-    count = 0
-    for index in range(items.shape[0]):
-        expert, first_block, last_block, first, last, normal = items[index]
-        count = walk(
-            packed[expert],
-            scales[expert],
-            zeros[expert],
-            normal != 0,
-            a,
-            fa,
-            rows_of[starts[first_block] : starts[last_block]],
-            starts[first_block : last_block + 1],
-            interleaved,
-            tile_k,
-            length,
-            tile_words,
-            slots[first_block:last_block],
-            first_block,
-            first,
-            last,
-            sums[begins[index] :],
-            done,
-            count,
-        )
+    for _ in range(most):
+        index = next_turn(turn)
+        if index >= items.shape[0]:
+            break
+        mine = sums[begins[index] :]
+        count = walk(given, items[index], mine, done, count)
+        if out.shape[0] > 0:
+            half_tile = 4 * given.tile_words
+            add_up(mine, items[index], given.counts, given.starts, routes, half_tile, out)
     return count
 
 
-@part
-def walk(
-    packed,
-    scales,
-    zeros,
-    normal,
-    a,
-    fa,
-    rows_of,
-    starts,
-    interleaved,
-    tile_k,
-    length,
-    tile_words,
-    slots,
-    block0,
-    tile0,
-    tile1,
-    sums,
-    done,
-    count,
-):
-    """Blocks of one expert, for column tiles ``[tile0, tile1)``; gives the new count. Else as ``sweep``.
+class Scratch(NamedTuple):
+    """What a piece of work is computed in.
 
-    Arrays are the parts that belong to the expert and its blocks; ``block0`` is the first one's number.
+    Attributes:
+        lows: int64, first word of each piece of columns: the last two may overlap.
+        acc: fp32 accumulators (pieces, rows, warp rows, STRIDE), flat.
+        of_group: fp32 (pieces, 4, STRIDE), from ``turn_to``.
+        values: fp32 (L * STRIDE,), from ``dequantize``.
+        fields: int32 (L * FIELDS,), likewise.
+        peak: int32 (FIELDS,), from ``peaks``.
+        begun: int32 (blocks, column tiles): k-tile in which the running slice began.
     """
-    rows, warp_rows, k_tiles = rows_of.shape[0], tile_k // 32, slots.shape[2]
-    per = max(1, MOST_WORDS // tile_words)  # column tiles of a piece
+
+    lows: npt.NDArray[np.int64]
+    acc: npt.NDArray[np.float32]
+    of_group: npt.NDArray[np.float32]
+    values: npt.NDArray[np.float32]
+    fields: npt.NDArray[np.int32]
+    peak: npt.NDArray[np.int32]
+    begun: npt.NDArray[np.int32]
+
+
+@part
+def walk(given, item, sums, done, count):
+    """Blocks of one expert, for a run of column tiles; gives the new count. Arguments as for ``sweep``."""
+    _, block0, block1, tile0, tile1, _ = item
+    rows, warp_rows = given.starts[block1] - given.starts[block0], given.tile_k // 32
+    per = max(1, MOST_WORDS // given.tile_words)  # column tiles of a piece
     pieces = max(1, min(-(-(tile1 - tile0) // per), ROOM // max(1, rows * warp_rows * STRIDE)))
-    size = packed.shape[0] // scales.shape[0]
-    words = min(MOST_WORDS, packed.shape[1])
-    acc = np.empty(pieces * rows * warp_rows * STRIDE, dtype=np.float32)
-    values = np.zeros(length * STRIDE, dtype=np.float32)
-    fields = np.zeros(length * FIELDS, dtype=np.int32)
-    peak = np.empty(FIELDS, dtype=np.int32)
-    of_group = np.zeros((pieces, 4, STRIDE), dtype=np.float32)
-    lows = np.empty(pieces, dtype=np.int64)  # first word of each piece: the last two may overlap
-    begun = np.empty((slots.shape[0], tile1 - tile0), dtype=np.int32)
-    begun[:] = 0
+    words = min(MOST_WORDS, given.packed.shape[2])
+    scratch = Scratch(
+        lows=np.empty(pieces, dtype=np.int64),
+        acc=np.empty(pieces * rows * warp_rows * STRIDE, dtype=np.float32),
+        of_group=np.zeros((pieces, 4, STRIDE), dtype=np.float32),
+        values=np.zeros(given.length * STRIDE, dtype=np.float32),
+        fields=np.zeros(given.length * FIELDS, dtype=np.int32),
+        peak=np.empty(FIELDS, dtype=np.int32),
+        begun=np.zeros((block1 - block0, tile1 - tile0), dtype=np.int32),
+    )
     for first in range(tile0, tile1, per * pieces):
         last = min(first + per * pieces, tile1)
         filled = -(-(last - first) // per)
         for piece in range(filled):
-            lows[piece] = min((first + piece * per) * tile_words, packed.shape[1] - words)
-        acc[:] = np.float32(0)
+            low = (first + piece * per) * given.tile_words
+            scratch.lows[piece] = min(low, given.packed.shape[2] - words)
+        scratch.acc[:] = np.float32(0)
         group = -1
-        for tile in range(k_tiles):
-            for w in range(warp_rows):
-                for h in range(2):
-                    offset = 16 * (w + warp_rows * h) if interleaved else 32 * w + 16 * h
-                    k0 = tile * tile_k + offset
-                    if k0 // size != group:
-                        group = k0 // size
-                        for piece in range(filled):
-                            turn_to(scales, zeros, _U(group), _U(lows[piece]), _U(words), of_group[piece])
-                    for sub in range(0, 16, length):
-                        at = ((tile * warp_rows + w) * 2 + h) * 16 + sub
-                        for piece in range(filled):
-                            low = _U(lows[piece])
-                            for i in range(0, length, 8):
-                                k, mine = _U(k0 + sub + i), of_group[piece]
-                                dequantize(packed, k, low, _U(words), mine, normal, values, fields, _U(i))
-                            set_rounding(np.int32(TO_ZERO))
-                            for row in range(rows):
-                                to = _U(((piece * rows + row) * warp_rows + w) * STRIDE)
-                                source = _U(rows_of[row])
-                                peaks(fa, source, _U(at), fields, length, peak)
-                                if length == 8:
-                                    step8(a, source, _U(at), values, peak, acc, to)
-                                else:
-                                    step16(a, source, _U(at), values, peak, acc, to)
-                            set_rounding(np.int32(TO_NEAREST))
-            count = _release(
-                acc,
-                slots,
-                tile,
-                first,
-                last,
-                per,
-                rows,
-                warp_rows,
-                tile_words,
-                lows,
-                starts,
-                block0,
-                tile0,
-                tile1,
-                begun,
-                sums,
-                done,
-                count,
-            )
+        for tile in range(given.slots.shape[2]):
+            group = _advance(given, item, scratch, filled, words, tile, group)
+            count = _release(given, item, scratch, first, last, tile, sums, done, count)
     return count
 
 
 @part
-def _release(
-    acc,
-    slots,
-    tile,
-    first,
-    last,
-    per,
-    rows,
-    warp_rows,
-    tile_words,
-    lows,
-    starts,
-    block0,
-    tile0,
-    tile1,
-    begun,
-    sums,
-    done,
-    count,
-):
-    """Let go of every slice that ends after k-tile ``tile``, in column tiles ``[first, last)``.
+def _advance(given, item, scratch, filled, words, tile, group):
+    """Feed k-tile ``tile`` to every accumulator of ``filled`` pieces of ``words`` words.
 
-    Args:
-        acc: fp32 accumulators (pieces, rows, warp rows, STRIDE), flat.
-        slots: See ``walk``; so for what is not named here.
-        tile: The k-tile that was just summed.
-        first: First column tile.
-        last: Its end.
-        per: Column tiles of a piece.
-        rows: Rows of A.
-        warp_rows: R.
-        tile_words: Words of a column tile.
-        lows: First word of each piece.
-        starts: int64 (blocks + 1,).
-        block0: Number of the first block.
-        tile0: First column tile of the item.
-        tile1: Its end.
-        begun: In and out, int32 (blocks, column tiles): k-tile in which the running slice began.
-        sums: Out.
-        done: Out.
-        count: Rows of ``done`` so far.
+    ``group`` is that whose scales and zero points are in the scratch, before; what it gives is that after.
     """
-    width = (tile1 - tile0) * 4 * tile_words  # byte columns
-    for block in range(slots.shape[0]):
+    packed, normal = given.packed[item[0]], item[5] != 0
+    scales, zeros = given.scales[item[0]], given.zeros[item[0]]
+    rows_of = given.rows_of[given.starts[item[1]] : given.starts[item[2]]]
+    a, fa, length, warp_rows = given.a, given.exponents, given.length, given.tile_k // 32
+    values, fields, peak, acc = scratch.values, scratch.fields, scratch.peak, scratch.acc
+    all_rows, size = a.shape[0] // packed.shape[0], packed.shape[0] // scales.shape[0]
+    for w in range(warp_rows):
+        for h in range(2):
+            run = (tile * warp_rows + w) * 2 + h
+            k0 = tile * given.tile_k + (16 * (w + warp_rows * h) if given.interleaved else 32 * w + 16 * h)
+            if k0 // size != group:
+                group = k0 // size
+                for piece in range(filled):
+                    of_group, low = scratch.of_group[piece], scratch.lows[piece]
+                    turn_to(scales, zeros, _U(group), _U(low), _U(words), of_group)
+            for sub in range(0, 16, length):
+                for piece in range(filled):
+                    of_group, low = scratch.of_group[piece], scratch.lows[piece]
+                    for i in range(0, length, 8):
+                        k = _U(k0 + sub + i)
+                        dequantize(packed, k, _U(low), _U(words), of_group, normal, values, fields, _U(i))
+                    set_rounding(np.int32(TO_ZERO))
+                    for row in range(len(rows_of)):
+                        to = _U(((piece * len(rows_of) + row) * warp_rows + w) * STRIDE)
+                        at = _U((run * all_rows + rows_of[row]) * 16 + sub)
+                        peaks(fa, at, fields, length, peak)
+                        if length == 8:
+                            step8(a, at, values, peak, acc, to)
+                        else:
+                            step16(a, at, values, peak, acc, to)
+                    set_rounding(np.int32(TO_NEAREST))
+    return group
+
+
+@part
+def _release(given, item, scratch, first, last, tile, sums, done, count):
+    """Let go of every slice of column tiles ``[first, last)`` that ends after k-tile ``tile``."""
+    _, block0, block1, tile0, tile1, _ = item
+    tile_words, starts, begun = given.tile_words, given.starts, scratch.begun
+    rows, warp_rows = starts[block1] - starts[block0], given.tile_k // 32
+    width, per = (tile1 - tile0) * 4 * tile_words, max(1, MOST_WORDS // tile_words)  # byte columns; tiles
+    for block in range(block0, block1):
         for column in range(first, last):
-            slot = slots[block, column, tile]
+            slot = given.slots[block, column, tile]
             if slot < 0:
                 continue
-            done[count, 0], done[count, 1] = block0 + block, column
-            done[count, 2], done[count, 3] = begun[block, column - tile0], tile + 1
+            done[count, 0], done[count, 1] = block, column
+            done[count, 2], done[count, 3] = begun[block - block0, column - tile0], tile + 1
             count += 1
-            begun[block, column - tile0] = tile + 1
+            begun[block - block0, column - tile0] = tile + 1
             piece = (column - first) // per
-            for row in range(starts[block] - starts[0], starts[block + 1] - starts[0]):
+            for row in range(starts[block] - starts[block0], starts[block + 1] - starts[block0]):
                 _take(
-                    acc[(piece * rows + row) * warp_rows * STRIDE :],
-                    column * tile_words - lows[piece],
+                    scratch.acc[(piece * rows + row) * warp_rows * STRIDE :],
+                    column * tile_words - scratch.lows[piece],
                     tile_words,
                     warp_rows,
                     sums[(slot * rows + row) * 2 * width + (column - tile0) * 4 * tile_words :],

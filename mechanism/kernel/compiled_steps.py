@@ -43,10 +43,10 @@ _DOWN24, _DOWN25 = (np.int32(f << 23) for f in (24, 25))
 
 
 @inlined
-def _eight(a, row, at):
+def _eight(a, at):
     """Eight k of a row of A, each in every lane."""
-    x0, x1, x2, x3 = a[row, at], a[row, at + _U(1)], a[row, at + _U(2)], a[row, at + _U(3)]
-    x4, x5, x6, x7 = a[row, at + _U(4)], a[row, at + _U(5)], a[row, at + _U(6)], a[row, at + _U(7)]
+    x0, x1, x2, x3 = a[at], a[at + _U(1)], a[at + _U(2)], a[at + _U(3)]
+    x4, x5, x6, x7 = a[at + _U(4)], a[at + _U(5)], a[at + _U(6)], a[at + _U(7)]
     low = spread(x0), spread(x1), spread(x2), spread(x3)
     return *low, spread(x4), spread(x5), spread(x6), spread(x7)
 
@@ -66,7 +66,7 @@ def _largest(mine, fb, c, most):
 
 
 @part
-def peaks(fa, row, at, fb, length, peak):
+def peaks(fa, at, fb, length, peak):
     """Largest exponent field of the products of one step, by column.
 
     Args:
@@ -77,11 +77,11 @@ def peaks(fa, row, at, fb, length, peak):
         length: L, 8 or 16.
         peak: Out, int32 (FIELDS,), bytes; 38 or more.
     """
-    mine, floor = _eight(fa, row, at), spread(np.int8(_FLOOR))
+    mine, floor = _eight(fa, at), spread(np.int8(_FLOOR))
     for run in range(_F // _L):
         store(peak, run * _L, _largest(mine, fb, run * _L, floor))
     if length == 16:
-        mine = _eight(fa, row, at + _U(8))
+        mine = _eight(fa, at + _U(8))
         for run in range(_F // _L):
             store(peak, run * _L, _largest(mine, fb, _U(8) * _F + run * _L, load(peak, run * _L)))
 
@@ -130,7 +130,7 @@ def _columns8(mine, b, c, products, acc, to):
 
 
 @part
-def step8(a, row, at, b, peak, acc, to):
+def step8(a, at, b, peak, acc, to):
     """One step of eight products of one row (Turing, Ampere, Ada: F = 24), while rounding toward zero.
 
     Args:
@@ -142,7 +142,7 @@ def step8(a, row, at, b, peak, acc, to):
         acc: In and out, fp32; from ``to``.
         to: See ``acc``.
     """
-    mine = _eight(a, row, at)
+    mine = _eight(a, at)
     for half in range(_U(2)):
         for run in range(_W // _L):
             lane = half * _W + run * _L
@@ -165,9 +165,9 @@ def _columns16(low, high, b, c, products, acc, to):
 
 
 @part
-def step16(a, row, at, b, peak, acc, to):
+def step16(a, at, b, peak, acc, to):
     """One step of sixteen products of one row (Hopper, Blackwell: F = 25). Arguments as for ``step8``."""
-    low, high = _eight(a, row, at), _eight(a, row, at + _U(8))
+    low, high = _eight(a, at), _eight(a, at + _U(8))
     for half in range(_U(2)):
         for run in range(_W // _L):
             lane = half * _W + run * _L

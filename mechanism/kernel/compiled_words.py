@@ -1,4 +1,4 @@
-"""What the compiled arithmetic needs of the machine and numba has no name for: bits, rounding."""
+"""What the compiled arithmetic needs of the machine and numba has no name for: bits, rounding, turns."""
 
 from __future__ import annotations
 
@@ -66,3 +66,14 @@ def set_rounding(_context: Any, mode: Any) -> Any:  # noqa: ARG001 - numba match
         return context.get_dummy_value()
 
     return types.void(types.int32), build
+
+
+@intrinsic
+def next_turn(_context: Any, turn: Any) -> Any:
+    """What int64 (1,) ``turn`` holds; it is one more afterwards, and no thread gets the same."""
+
+    def build(context: Any, builder: Any, sig: Any, arguments: Any) -> Any:
+        place = context.make_array(sig.args[0])(context, builder, arguments[0]).data
+        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "monotonic")
+
+    return types.int64(turn), build
