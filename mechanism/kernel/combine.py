@@ -28,7 +28,7 @@ def moe_sum(routed: Stored, *, top_k: int, dtype: str = "float16", kernel: str =
         raise ShapeError(
             f"routed: expected {storage(dtype)} (tokens * {top_k}, H), got {routed.dtype} {routed.shape}"
         )
-    terms = widen(routed).reshape(-1, top_k, routed.shape[1]).swapaxes(0, 1)
+    terms = [widen(routed[route::top_k]) for route in range(top_k)]  # each small enough for a cache
     build = versions.version(kernel)
     if build.single_accumulator:
         return narrow(_running(terms), dtype)  # RN16, once
@@ -37,14 +37,14 @@ def moe_sum(routed: Stored, *, top_k: int, dtype: str = "float16", kernel: str =
     return narrow(_four_accumulators(terms), dtype)  # RN16, once
 
 
-def _running(terms: F32) -> F32:
+def _running(terms: list[F32]) -> F32:
     total: F32 = np.zeros_like(terms[0])
     for term in terms:
         total = add(total, term)  # RNE, fp32
     return total
 
 
-def _sixteen_bit(terms: F32, dtype: str) -> Stored:
+def _sixteen_bit(terms: list[F32], dtype: str) -> Stored:
     """Every partial sum is a 16-bit value; fp32 is wide enough that its own rounding never shows."""
     total = narrow(np.zeros_like(terms[0]), dtype)
     for term in terms:
@@ -52,7 +52,7 @@ def _sixteen_bit(terms: F32, dtype: str) -> Stored:
     return total
 
 
-def _four_accumulators(terms: F32) -> F32:
+def _four_accumulators(terms: list[F32]) -> F32:
     """PyTorch's reduction: route i goes to accumulator i mod 4, then ((A0 + A1) + A2) + A3."""
     sums = [np.zeros_like(terms[0]) for _ in range(4)]
     for index, term in enumerate(terms):

@@ -20,6 +20,7 @@ from mechanism.kernel.compiled_ends import operands, survey
 from mechanism.kernel.compiled_loops import Given, sweep
 from mechanism.kernel.compiled_weights import STRIDE
 from mechanism.kernel.dequantize import Weights, finite_up_to, packed_zeros
+from mechanism.kernel.finish import factors
 from mechanism.kernel.gemm import Executed, Multiply
 from mechanism.kernel.gemm import marlin_gemm as _marlin_gemm
 from mechanism.kernel.parallel import ordered, threads
@@ -94,27 +95,32 @@ class CompiledSums(SliceSums):
         if not self._done:
             return tiles
         done = np.concatenate(self._done)
-        done = done[np.lexsort((done[:, 2], done[:, 1], done[:, 0]))]
-        block, column, begin, end = done.T
-        edges = np.flatnonzero(np.diff(block, prepend=-1) | np.diff(column, prepend=-1))
-        slot = np.arange(len(done)) - np.repeat(edges, np.diff(edges, append=len(done)))
-        cta = _ctas(self._schedule)[block, column, slot]
-        parts = list(zip(cta.tolist(), begin.tolist(), end.tolist(), strict=True))
-        bounds = pairwise([*edges.tolist(), len(done)])
-        where = zip(block[edges].tolist(), column[edges].tolist(), bounds, strict=True)
-        mine = tuple((row, place, tuple(parts[low:high])) for row, place, (low, high) in where)
+        place = (done[:, 0].astype(np.int64) << 40) | (done[:, 1].astype(np.int64) << 20) | done[:, 2]
+        mine = _executed(self._schedule, done[np.argsort(place)].tobytes())
         return tuple(sorted(tiles + mine)) if tiles else mine
+
+    def finished(self, topk_weights: F32 | None, *, fp32_reduce: bool) -> Stored:
+        """As in ``SliceSums``."""
+        inside, outside = self._split()
+        if outside or not fp32_reduce or self._weights.group == -1:
+            return super().finished(topk_weights, fp32_reduce=fp32_reduce)
+        return self._added_up(inside, topk_weights)
 
     def rounded(self, *, fp32_reduce: bool) -> Stored:
         """As in ``SliceSums``."""
         inside, outside = self._split()
         if outside or not fp32_reduce:
             return super().rounded(fp32_reduce=fp32_reduce)
+        return self._added_up(inside, None)
+
+    def _added_up(self, inside: list[Item], topk_weights: F32 | None) -> Stored:
+        """Sums of the loops, rounded and, with weights, multiplied by those."""
+        weighted = np.empty(0, np.float32) if topk_weights is None else factors(topk_weights, "float16")
         out = np.zeros((self._alignment.routes, self._weights.n), dtype=np.uint16)
         items = self._pieces(inside)
         room = max((math.prod(self._layout.shape(item)) for item in items), default=0)
         begins = np.zeros(len(items), dtype=np.int64)  # added up at once, sums need no place of their own
-        self._sweep(items, begins, lambda: np.empty(room, dtype=np.float32), out)
+        self._sweep(items, begins, lambda: np.empty(room, dtype=np.float32), weighted, out)
         return out.view(np.float16)
 
     def __iter__(self) -> Iterator[TileSums]:
@@ -130,7 +136,7 @@ class CompiledSums(SliceSums):
         sizes = [math.prod(self._layout.shape(item)) for item in items]
         ends = np.cumsum(sizes, dtype=np.int64)
         sums: F32 = np.empty(sum(sizes), dtype=np.float32)
-        self._sweep(items, ends - sizes, lambda: sums, np.empty((0, 0), dtype=np.uint16))
+        self._sweep(items, ends - sizes, lambda: sums, np.empty(0, np.float32), np.empty((0, 0), np.uint16))
         for item, part in zip(items, np.split(sums, ends[:-1]), strict=True):
             yield from self._tile_sums(item, part.reshape(self._layout.shape(item)))
 
@@ -208,7 +214,9 @@ class CompiledSums(SliceSums):
         per = max(1, STRIDE // self._schedule.tile_n)  # column tiles that the loops take at a time
         return _pieces(items, compiled_threads(), per)
 
-    def _sweep(self, items: list[Item], begins: Ints, sums: Callable[[], F32], out: U16) -> None:
+    def _sweep(
+        self, items: list[Item], begins: Ints, sums: Callable[[], F32], weighted: F32, out: U16
+    ) -> None:
         """Every thread takes the item that is next, until there is none. Arguments as for ``sweep``."""
         layout, given = self._layout, self._given
         slices = sum(_tiles(item) for item in items) * layout.most
@@ -220,7 +228,9 @@ class CompiledSums(SliceSums):
             mine, count = sums(), 0
             done = np.empty((slices, 4), dtype=np.int32)
             while turn[0] < len(items):
-                count = sweep(given, numbers, turn, most, begins, mine, layout.routes, out, done, count)
+                count = sweep(
+                    given, numbers, turn, most, begins, mine, layout.routes, weighted, out, done, count
+                )
             return done[:count]
 
         count = compiled_threads()
@@ -250,8 +260,8 @@ def _tiles(item: Item) -> int:
 def _pieces(items: list[Item], count: int, per: int) -> list[Item]:
     """Items of which ``count`` threads take one at a time.
 
-    Where there are too few they are cut into runs of ``per`` column tiles, and then into twice as many parts
-    of their blocks as there are threads.
+    Where there are too few they are cut into runs of ``per`` column tiles, and then into as many parts of
+    their blocks as there are threads.
     """
     most = PIECES * count if count > 1 else 1
     cut = items
@@ -262,7 +272,7 @@ def _pieces(items: list[Item], count: int, per: int) -> list[Item]:
             for low in range(item.tile, item.last_tile, per)
         ]
     if len(cut) < most:
-        cut = [part for item in cut for part in _parts(item, 2 * count)]
+        cut = [part for item in cut for part in _parts(item, count)]
     return cut
 
 
@@ -315,6 +325,19 @@ def _ctas(schedule: Schedule) -> npt.NDArray[np.int32]:
     made = np.array(padded, dtype=np.int32).reshape(schedule.padded_blocks, schedule.n_tiles, most)
     made.flags.writeable = False
     return made
+
+
+@lru_cache(maxsize=32)
+def _executed(schedule: Schedule, done: bytes) -> Executed:
+    """Slices as `sweep` wrote them down, by tile and with their CTAs. Kept: schedules come again."""
+    block, column, begin, end = np.frombuffer(done, dtype=np.int32).reshape(-1, 4).T
+    edges = np.flatnonzero(np.diff(block, prepend=-1) | np.diff(column, prepend=-1))
+    slot = np.arange(len(block)) - np.repeat(edges, np.diff(edges, append=len(block)))
+    cta = _ctas(schedule)[block, column, slot]
+    parts = list(zip(cta.tolist(), begin.tolist(), end.tolist(), strict=True))
+    bounds = pairwise([*edges.tolist(), len(block)])
+    where = zip(block[edges].tolist(), column[edges].tolist(), bounds, strict=True)
+    return tuple((row, place, tuple(parts[low:high])) for row, place, (low, high) in where)
 
 
 marlin_gemm: Multiply = partial(_marlin_gemm, summed=CompiledSums)

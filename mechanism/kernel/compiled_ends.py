@@ -12,6 +12,7 @@ DROP = 60  # A is taken times 2^-DROP: see `compiled_steps`
 BIAS = 127 + DROP  # what is taken off the exponent fields of A
 ZERO = -128  # the exponent byte of a zero in A
 _SCALE = np.float32(2.0 ** (112 - DROP))
+_U = np.uint64  # see `compiled_weights`
 
 
 @compiled
@@ -31,21 +32,25 @@ def operands(bits, tile_k, interleaved, values, exponents, finite):
         finite: Out, bool (rows,).
     """
     warp_rows = tile_k // 32
-    for row in range(bits.shape[0]):
-        most = np.uint16(0)
-        for run in range(bits.shape[1] // 16):
-            tile, w, h = run // (2 * warp_rows), run // 2 % warp_rows, run % 2
-            offset = 16 * (w + warp_rows * h) if interleaved else 32 * w + 16 * h
-            start, to = tile * tile_k + offset, (run * bits.shape[0] + row) * 16
-            for i in range(16):
-                word = np.int32(bits[row, start + i])
-                magnitude = np.int32(word & np.int32(0x7FFF))
-                # the mantissa moves up 13 bits, the exponent's bias grows by 112; subnormals too
-                value = value32(np.int32(magnitude << np.int32(13))) * _SCALE  # exact
-                values[to + i] = -value if word & np.int32(0x8000) else value
-                field = max(np.int32(magnitude >> np.int32(10)), np.int32(1)) + np.int32(112 - BIAS)
-                exponents[to + i] = np.int8(field if magnitude else np.int32(ZERO))
-                most = max(most, np.uint16(magnitude))
+    rows = _U(bits.shape[0])
+    for row in range(rows):
+        most, to = np.uint16(0), row * _U(16)
+        for tile in range(bits.shape[1] // tile_k):
+            for w in range(warp_rows):
+                for h in range(2):
+                    offset = 16 * (w + warp_rows * h) if interleaved else 32 * w + 16 * h
+                    start = _U(tile * tile_k + offset)
+                    for i in range(_U(16)):
+                        word = np.int32(bits[row, start + i])
+                        magnitude = np.int32(word & np.int32(0x7FFF))
+                        sign = np.int32(np.int32(word & np.int32(0x8000)) << np.int32(16))
+                        # the mantissa moves up 13 bits, the exponent's bias grows by 112; subnormals too
+                        raised = value32(np.int32(np.int32(magnitude << np.int32(13)) | sign))
+                        values[to + i] = raised * _SCALE  # exact
+                        field = max(np.int32(magnitude >> np.int32(10)), np.int32(1)) + np.int32(112 - BIAS)
+                        exponents[to + i] = np.int8(field if magnitude else np.int32(ZERO))
+                        most = max(most, np.uint16(magnitude))
+                    to += rows * _U(16)
         finite[row] = most < np.uint16(0x7C00)
 
 
@@ -87,8 +92,20 @@ def _half(value):
 
 
 @part
-def add_up(sums, item, counts, starts, routes, half_tile, out):
+def _scaled(half, factor):
+    """RN16 of an fp16 value, as bits, times another, held in fp32; NaN canonical."""
+    magnitude = np.uint32(half & np.uint16(0x7FFF))
+    finite = np.float32(value32(np.int32(magnitude << np.uint32(13))) * np.float32(2.0**112))  # exact
+    value = finite if magnitude < np.uint32(0x7C00) else np.float32(np.inf)
+    product = np.float32((-value if half & np.uint16(0x8000) else value) * factor)  # exact: 22 bits
+    return _half(product) if product == product else np.uint16(0x7FFF)  # noqa: PLR0124
+
+
+@part
+def add_up(sums, item, counts, starts, routes, half_tile, weighted, out):
     """Slices from the highest k down to the one that holds k = 0, fp32 (7.1), rounded to fp16 (7.2).
+
+    Then times the routing weight, rounded once more (7.3).
 
     Args:
         sums: fp32, flat, as ``sweep`` left those of its item: finite.
@@ -97,6 +114,7 @@ def add_up(sums, item, counts, starts, routes, half_tile, out):
         starts: int64 (blocks + 1,), where the rows of each block begin.
         routes: int64, output row of each row of each block, block after block.
         half_tile: Byte columns of a column tile.
+        weighted: fp32 (routes,), routing weights rounded to fp16; empty for none.
         out: Out, uint16 (routes, N), fp16 bits, natural order of columns.
     """
     _, block0, block1, tile0, tile1, _ = item
@@ -116,6 +134,9 @@ def add_up(sums, item, counts, starts, routes, half_tile, out):
                             buffer[c] = lower[c] + buffer[c]  # RNE
                     for c in range(half_tile):
                         words[c] = _half(buffer[c])
+                    if len(weighted) > 0:
+                        for c in range(half_tile):
+                            words[c] = _scaled(words[c], weighted[routes[row]])
                     natural = out[routes[row], column * 2 * half_tile + 2 * plane :]
                     for word in range(half_tile // 4):
                         for byte in range(4):  # columns x0 + 2 plane + 4 x2 of a word (1.1)

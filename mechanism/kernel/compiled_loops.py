@@ -21,7 +21,7 @@ from mechanism.kernel.compiled_steps import peaks, step8, step16
 from mechanism.kernel.compiled_weights import FIELDS, MOST_WORDS, STRIDE, dequantize, turn_to
 from mechanism.kernel.compiled_words import TO_NEAREST, TO_ZERO, compiled, next_turn, part, set_rounding
 
-INLINED = "0121e4b673f537e3dc69ca7bba2d26257b6a68c433ee122b9878b436ae9eff38"
+INLINED = "70615cd657266429b04d845f672adb445e6c067c88268dead8c8e8a0db8fa177"
 
 ROOM = 1 << 14  # accumulators that are kept at a time: what stays in a core's own cache
 
@@ -64,7 +64,7 @@ class Given(NamedTuple):
 
 
 @compiled
-def sweep(given, items, turn, most, begins, sums, routes, out, done, count):
+def sweep(given, items, turn, most, begins, sums, routes, weighted, out, done, count):
     """Every slice of the pieces of work that are next, and their sums if these are wanted.
 
     Args:
@@ -76,7 +76,8 @@ def sweep(given, items, turn, most, begins, sums, routes, out, done, count):
         begins: int64 (n,), where the sums of each item begin.
         sums: Out, fp32, flat: (slices, rows, 2, byte columns) of each item.
         routes: int64, output row of each row of each block, block after block.
-        out: Out, uint16 (routes, N): fp16 bits of the slices added up; without rows, they are not.
+        weighted: fp32 (routes,), routing weights rounded to fp16; empty for none.
+        out: Out, uint16 (routes, N), fp16 bits: slices added up, and weighted; without rows, they are not.
         done: Out, int32 (slices, 4): block, column tile, k-tiles [begin, end), as they were summed.
         count: Rows of ``done`` so far.
 
@@ -91,7 +92,7 @@ def sweep(given, items, turn, most, begins, sums, routes, out, done, count):
         count = walk(given, items[index], mine, done, count)
         if out.shape[0] > 0:
             half_tile = 4 * given.tile_words
-            add_up(mine, items[index], given.counts, given.starts, routes, half_tile, out)
+            add_up(mine, items[index], given.counts, given.starts, routes, half_tile, weighted, out)
     return count
 
 

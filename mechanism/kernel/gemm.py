@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mechanism.kernel import versions
-from mechanism.kernel.alignment import Alignment, block_routes
+from mechanism.kernel.alignment import Alignment
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, from_planes
 from mechanism.kernel.errors import ShapeError
-from mechanism.kernel.rounding import Stored, multiply, narrow, storage, widen
+from mechanism.kernel.finish import expert_of_route, finish
+from mechanism.kernel.rounding import Stored, narrow, storage
 from mechanism.kernel.shapes import require_gemm
 from mechanism.kernel.sums import SliceSums
 from mechanism.values import frozen
@@ -78,10 +79,8 @@ def marlin_gemm(  # noqa: PLR0913 - the operator's own arguments, named at every
     """
     _require(a, weights, alignment, launch, top_k=top_k, topk_weights=topk_weights)
     sums = summed(a, weights, alignment, launch, top_k=top_k, arch=arch, kernel=kernel)
-    output = sums.rounded(fp32_reduce=fp32_reduce)
-    experts = _expert_of_route(alignment)
-    output = _finish(output, weights, experts, topk_weights)
-    unwritten = tuple(np.flatnonzero(experts < 0).tolist())
+    output = sums.finished(topk_weights, fp32_reduce=fp32_reduce)
+    unwritten = tuple(np.flatnonzero(expert_of_route(alignment) < 0).tolist())
     output[list(unwritten)] = 0
     return Gemm(output=output, executed=sums.executed(), unwritten=unwritten)
 
@@ -103,40 +102,15 @@ def contributions(
     time. Arrays are (rows, 2, byte columns), columns in plane order. Arguments as for ``marlin_gemm``.
     """
     _require(a, weights, alignment, launch, top_k=top_k, topk_weights=topk_weights)
-    experts = _expert_of_route(alignment)
+    experts = expert_of_route(alignment)
     for tile in SliceSums(a, weights, alignment, launch, top_k=top_k, arch=arch, kernel=kernel):
         width = slice(4 * (tile.columns.start // 4) * 2, 4 * (tile.columns.stop // 4) * 2)
         chosen = None if topk_weights is None else topk_weights[tile.routes]
         finished = tuple(
-            _finish(narrow(from_planes(part), weights.dtype), weights, experts[tile.routes], chosen, width)
+            finish(narrow(from_planes(part), weights.dtype), weights, experts[tile.routes], chosen, width)
             for part in tile.slices
         )
         yield tile.routes, width, finished
-
-
-def _finish(
-    output: Stored,
-    weights: Weights,
-    experts: npt.NDArray[np.intp],
-    topk_weights: npt.NDArray[np.float32] | None,
-    columns: slice = slice(None),
-) -> Stored:
-    """Column scale of a channelwise GEMM (6.6), then routing weight (7.3); one rounding each."""
-    if weights.group == -1:
-        scales = widen(weights.scales[:, 0, columns][experts])
-        output = multiply(widen(output), scales, weights.dtype)
-    if topk_weights is not None:
-        rounded = widen(narrow(topk_weights, weights.dtype))  # once per slot
-        output = multiply(widen(output), rounded[:, np.newaxis], weights.dtype)
-    return output
-
-
-def _expert_of_route(alignment: Alignment) -> npt.NDArray[np.intp]:
-    """Expert that computes each route; -1 for a route without a slot."""
-    experts = np.full(alignment.routes, -1, dtype=np.intp)
-    for block, expert in enumerate(alignment.expert_ids):
-        experts[list(block_routes(alignment, block))] = expert
-    return experts
 
 
 def _require(

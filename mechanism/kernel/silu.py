@@ -53,9 +53,16 @@ AMBIGUOUS_BF16: Final = frozenset(
 
 def ambiguous(gate_bits: U16, dtype: str) -> tuple[int, ...]:
     """The distinct gate patterns, ascending, whose silu depends on the hardware's 2^x."""
-    known = sorted(AMBIGUOUS_FP16 if dtype == "float16" else AMBIGUOUS_BF16)
-    hit = np.isin(np.array(known, dtype=np.uint16), gate_bits)
-    return tuple(np.array(known)[hit].tolist())
+    met = gate_bits[_depends(dtype).take(gate_bits)]
+    return tuple(np.unique(met).tolist())
+
+
+@cache
+def _depends(dtype: str) -> npt.NDArray[np.bool_]:
+    """Of every gate pattern, whether its silu depends on EX2."""
+    known = np.zeros(1 << 16, dtype=np.bool_)
+    known[sorted(AMBIGUOUS_FP16 if dtype == "float16" else AMBIGUOUS_BF16)] = True
+    return known
 
 
 @cache
@@ -76,7 +83,7 @@ def silu(gate: U16, dtype: str, measured: Mapping[int, int] | None = None) -> U1
         dtype: ``float16`` or ``bfloat16``.
         measured: Results of one device by gate bits, where they differ from the table (U2).
     """
-    result = table(dtype)[gate]
+    result = table(dtype).take(gate)
     for pattern, bits in (measured or {}).items():
         result[gate == np.uint16(pattern)] = np.uint16(bits)
     return result

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mechanism.kernel import versions
-from mechanism.kernel.alignment import Alignment, block_routes
+from mechanism.kernel.alignment import Alignment
 from mechanism.kernel.chain import Chain, FastChain, GeneralChain, Rows
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, finite_operands, from_planes, operand_planes
+from mechanism.kernel.finish import expert_of_route, finish, routes_by_block
 from mechanism.kernel.forks import forked
 from mechanism.kernel.panel import Panel, activations, k_view
 from mechanism.kernel.parallel import threads
@@ -112,16 +113,18 @@ class SliceSums:
         self._interleaved = versions.version(kernel).interleaved_rows
         self._schedule = schedule_of(weights, alignment, launch, kernel=kernel)
         self._cuts = cuts(self._schedule)
-        self._routes = [
-            np.array(block_routes(alignment, block), dtype=np.intp)
-            for block in range(len(alignment.expert_ids))
-        ]
+        self._routes = routes_by_block(alignment)
         self._fast = weights.dtype == "float16"
         self._executed: Executed = {}
 
     def executed(self) -> tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]:
         """(block, column tile, ((cta, begin, end), ...)) of every tile that was summed, sorted."""
         return tuple((*tile, tuple(done)) for tile, done in sorted(self._executed.items()))
+
+    def finished(self, topk_weights: F32 | None, *, fp32_reduce: bool) -> Stored:
+        """What the GEMM writes, (routes, N): ``rounded``, then column scale and routing weight (6.6, 7.3)."""
+        output = self.rounded(fp32_reduce=fp32_reduce)
+        return finish(output, self._weights, expert_of_route(self._alignment), topk_weights)
 
     def rounded(self, *, fp32_reduce: bool) -> Stored:
         """The slices of every tile added up and rounded once, (routes, N); 0 for a route without a slot.

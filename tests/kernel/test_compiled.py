@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanism.kernel.gemm import marlin_gemm
-from mechanism.kernel.rounding import bits16
+from mechanism.kernel.rounding import bits16, multiply, widen
 from tests.kernel.kernel_setup import SHAPED, Problem, launch, problem
 
 compiled = pytest.importorskip(
@@ -75,14 +75,13 @@ def test_equal_bits(  # noqa: PLR0917 - drawn, by name
     tokens: int,
     n: int,
 ) -> None:
-    """Any tile, grid, group, rules and build; activations of every kind; pieces that are full and not."""
-    compare(
-        drawn(seed, shaped, tokens=tokens, k=256, n=n, group=group, spread=spread),
-        tile,
-        grid,
-        arch=arch,
-        kernel=kernel,
-    )
+    """Any tile, grid, group, rules and build; activations of every kind; pieces that are full and not.
+
+    With routing weights where the seed is odd.
+    """
+    made = drawn(seed, shaped, tokens=tokens, k=256, n=n, group=group, spread=spread)
+    weights = made.topk_weights if seed % 2 else None
+    compare(made, tile, grid, arch=arch, kernel=kernel, topk_weights=weights)
 
 
 @pytest.mark.slow
@@ -176,6 +175,38 @@ def test_rounding_to_half_of_every_neighbour() -> None:
     with np.errstate(over="ignore"):
         want = values.astype(np.float16).view(np.uint16)
     assert np.flatnonzero(got != want).tolist() == []
+
+
+@pytest.mark.parametrize("factor", ["0", "-0.0", "6e-8", "-3e-6", "0.3333", "1", "-2", "65504", "inf", "nan"])
+def test_every_half_times_a_routing_weight(factor: str) -> None:
+    """One rounding; 0 times Inf and everything times NaN are the one NaN."""
+    ends = importlib.import_module("mechanism.kernel.compiled_ends")
+    halves = np.arange(65536, dtype=np.uint16)
+    halves = halves[~np.isnan(halves.view(np.float16))]
+    weight = np.float32(np.float16(factor))
+    got = np.array([ends._scaled(half, weight) for half in halves], dtype=np.uint16)
+    want = bits16(multiply(widen(halves.view(np.float16)), np.full(len(halves), weight), "float16"))
+    assert np.flatnonzero(got != want).tolist() == []
+
+
+@pytest.mark.parametrize("fp32_reduce", [True, False])
+@pytest.mark.parametrize("group", [-1, 64])
+@pytest.mark.parametrize("large", [1, 1e4])
+def test_routing_weights(group: int, large: float, fp32_reduce: bool) -> None:  # noqa: FBT001 - named at the call
+    """Of every kind, on sums that are finite and on sums that are not."""
+    made = problem(15, n=256, group=group)
+    with np.errstate(over="ignore"):
+        made = replace(made, a=np.clip(made.a * np.float16(large), -65504, 65504).astype(np.float16))
+    weights = np.random.default_rng(15).standard_normal(made.alignment.routes).astype(np.float32)
+    weights[:7] = [0, -0.0, 1e-8, 3e-7, np.inf, np.nan, 7e4]
+    compare(made, (64, 128), 7, arch="sm_86", topk_weights=weights, fp32_reduce=fp32_reduce)
+
+
+def test_a_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that come back for every item, to see whether they were interrupted."""
+    monkeypatch.setattr(compiled, "AT_A_TIME", 1)
+    compare(problem(16, tokens=40, n=512), (64, 128), 9, arch="sm_86")
+    compare(problem(16, tokens=40, n=512), (64, 128), 9, arch="sm_86", fp32_reduce=False)
 
 
 @pytest.mark.parametrize("fp32_reduce", [True, False])
