@@ -54,7 +54,7 @@ AMBIGUOUS_BF16: Final = frozenset(
 def ambiguous(gate_bits: U16, dtype: str) -> tuple[int, ...]:
     """The distinct gate patterns, ascending, whose silu depends on the hardware's 2^x."""
     met = gate_bits[_depends(dtype).take(gate_bits)]
-    return tuple(np.unique(met).tolist())
+    return tuple(sorted(set(met.tolist())))  # few; numpy's own `unique` imports more than a silu takes
 
 
 @cache
@@ -109,8 +109,9 @@ def _exp2(r: F64) -> F64:
     term = np.ones_like(y)
     total = np.ones_like(y)
     for n in range(1, 22):  # Taylor: the remainder is below 2^-70; the error stays near 2^-51
-        term = term * y / n
-        total = total + term
+        term *= y
+        term /= n
+        total += term
     power = np.where(np.isnan(r), np.nan, np.ldexp(total, whole.astype(np.int32)))
     return np.where(power < 2.0**-126, 0.0, _round32(power))
 

@@ -146,6 +146,7 @@ class SliceSums:
             width = ROWS * WIDTH // max(rows, ROWS)
             tiles = max(1, width // (self._schedule.tile_k // 32 * self._schedule.tile_n))
             walks += [(experts, first, min(first + tiles, n_tiles)) for first in range(0, n_tiles, tiles)]
+        walks.sort(key=lambda walk: -len(walk[0]))  # the longest first, so that none waits long at the end
         rows = sum(map(len, self._routes))
         most = threads() if rows * self._weights.n * self._weights.k >= FORK_FROM else 1
         for walked in forked(lambda walk: self._walk(*walk), walks, most=most):

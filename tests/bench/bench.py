@@ -26,6 +26,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from mechanism.kernel.parallel import threads
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PLAN = ROOT / "plans" / "route_block.yaml"
@@ -196,13 +198,13 @@ def fixture_build(bench: Bench) -> Row:
     return row("fixture-build", build, "2^28 raw draws of PCG64", lambda: seconds(draws), repeat=3)
 
 
-def gemm(name: str, arithmetic: str, threads: int, interpreter: str = sys.executable, note: str = "") -> Row:
-    """Rates of one GEMM and of sgemm beside it, in one child whose libraries are told their threads."""
+def gemm(name: str, arithmetic: str, count: int, interpreter: str = sys.executable, note: str = "") -> Row:
+    """Rates of one GEMM and of sgemm beside it, in one child whose libraries and arithmetic are told their threads or processes."""
     PROGRESS.print(name)
     told = child(
         [interpreter, str(HERE / "gemm_once.py"), arithmetic, "3" if arithmetic == "mmasim" else "7"],
-        MECHANISM_THREADS=str(threads),
-        NUMBA_NUM_THREADS=str(threads),
+        MECHANISM_THREADS=str(count),
+        NUMBA_NUM_THREADS=str(count),
         **ONE_BLAS,
     )
     rate = told["macs"] / statistics.median(told["seconds"]) / 1e9
@@ -216,9 +218,17 @@ def gemm(name: str, arithmetic: str, threads: int, interpreter: str = sys.execut
     )
 
 
-def gemm_numba(name: str, threads: int) -> Row:
+def gemm_numpy(_bench: Bench) -> Row:
+    """As it comes: on as many CPUs as it takes by itself, which the row says."""
+    count = threads()
+    return gemm(
+        "gemm-numpy", "numpy", count, note=f"; ours by {count} {'process' if count == 1 else 'processes'}"
+    )
+
+
+def gemm_numba(name: str, count: int) -> Row:
     require_numba()
-    return gemm(name, "numba", threads)
+    return gemm(name, "numba", count)
 
 
 def gemm_mmasim(bench: Bench) -> Row:
@@ -269,7 +279,7 @@ ROWS: dict[str, Callable[[Bench], Row]] = {
     "verify-records": verify_records,
     "verify-raw": verify_raw,
     "fixture-build": fixture_build,
-    "gemm-numpy": lambda _: gemm("gemm-numpy", "numpy", 1),
+    "gemm-numpy": gemm_numpy,
     "gemm-numba-1-thread": lambda _: gemm_numba("gemm-numba-1-thread", 1),
     "gemm-numba-2-threads": lambda _: gemm_numba("gemm-numba-2-threads", 2),
     "gemm-mmasim": gemm_mmasim,
