@@ -227,14 +227,24 @@ class CompiledSums(SliceSums):
         def serve(_thread: int) -> npt.NDArray[np.int32]:
             mine, count = sums(), 0
             done = np.empty((slices, 4), dtype=np.int32)
-            while turn[0] < len(items):
-                count = sweep(
-                    given, numbers, turn, most, begins, mine, layout.routes, weighted, out, done, count
-                )
+            try:
+                while turn[0] < len(items):
+                    count = sweep(
+                        given, numbers, turn, most, begins, mine, layout.routes, weighted, out, done, count
+                    )
+            finally:
+                end()
             return done[:count]
 
-        count = compiled_threads()
-        self._done = ordered(serve, range(count), most=count)
+        def end() -> None:
+            """No more turns: there are none left, or somebody met a fault or a Ctrl-C."""
+            turn[0] = len(items)
+
+        count = min(compiled_threads(), len(items))
+        try:
+            self._done = ordered(serve, range(count), most=count)
+        finally:
+            end()
 
     def _tile_sums(self, item: Item, sums: F32) -> Iterator[TileSums]:
         """One for each block and run of column tiles with equally many slices."""
@@ -327,9 +337,9 @@ def _ctas(schedule: Schedule) -> npt.NDArray[np.int32]:
     return made
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=4)
 def _executed(schedule: Schedule, done: bytes) -> Executed:
-    """Slices as `sweep` wrote them down, by tile and with their CTAs. Kept: schedules come again."""
+    """Slices as `sweep` wrote them down, by tile and with their CTAs. Kept, few as they are large."""
     block, column, begin, end = np.frombuffer(done, dtype=np.int32).reshape(-1, 4).T
     edges = np.flatnonzero(np.diff(block, prepend=-1) | np.diff(column, prepend=-1))
     slot = np.arange(len(block)) - np.repeat(edges, np.diff(edges, append=len(block)))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import numpy.typing as npt
 
-from mechanism.kernel.alignment import Alignment, block_routes
+from mechanism.kernel.alignment import Alignment
 from mechanism.kernel.dequantize import Weights
 from mechanism.kernel.rounding import F32, Stored, multiply, narrow, widen
 
@@ -43,21 +41,23 @@ def factors(topk_weights: F32, dtype: str) -> F32:
     return widen(narrow(topk_weights, dtype))
 
 
-@lru_cache(maxsize=32)
 def routes_by_block(alignment: Alignment) -> tuple[Routes, ...]:
-    """Valid routes of every padded block, in slot order. Kept: both GEMMs of a layer ask for them."""
-    blocks = range(len(alignment.expert_ids))
-    found = tuple(np.array(block_routes(alignment, block), dtype=np.intp) for block in blocks)
-    for routes in found:
-        routes.flags.writeable = False
-    return found
+    """Valid routes of every padded block, in slot order: ``block_routes`` of all blocks at once."""
+    slots, valid = _slots(alignment)
+    return tuple(block[mine] for block, mine in zip(slots, valid, strict=True))
 
 
-@lru_cache(maxsize=32)
 def expert_of_route(alignment: Alignment) -> Routes:
-    """Expert that computes each route; -1 for a route without a slot. Kept likewise."""
+    """Expert that computes each route; -1 for a route without a slot."""
+    slots, valid = _slots(alignment)
     experts = np.full(alignment.routes, -1, dtype=np.intp)
-    for routes, expert in zip(routes_by_block(alignment), alignment.expert_ids, strict=True):
-        experts[routes] = expert
-    experts.flags.writeable = False
+    of_slot = np.broadcast_to(np.array(alignment.expert_ids, dtype=np.intp)[:, np.newaxis], slots.shape)
+    experts[slots[valid]] = of_slot[valid]
     return experts
+
+
+def _slots(alignment: Alignment) -> tuple[Routes, npt.NDArray[np.bool_]]:
+    """What every slot holds, (blocks, slots), and whether that is a route."""
+    slots = np.array(alignment.sorted_token_ids, dtype=np.intp)
+    slots = slots.reshape(len(alignment.expert_ids), alignment.block_size_m)
+    return slots, slots < alignment.routes

@@ -7,13 +7,13 @@ and the caller's arrays without a copy. Which process takes which piece changes 
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 from mechanism.values import frozen
@@ -27,9 +27,11 @@ _TURNS = 1024  # of them fit into any pipe
 
 
 @frozen
-class _Child:
-    pid: int
-    told: int  # file descriptor: what it has done
+class _Team:
+    """Forked processes, and what is open because of them; both are emptied in the end."""
+
+    children: dict[int, int]  # by process id, the file on which each tells what it did
+    files: list[int]  # of the turns, and of every child
 
 
 def forked(work: Callable[[Piece], Result], pieces: Sequence[Piece], *, most: int) -> list[Result]:
@@ -39,78 +41,91 @@ def forked(work: Callable[[Piece], Result], pieces: Sequence[Piece], *, most: in
     the end; so the exception is met here.
     """
     done: Done[Result] = {}
-    # beside other threads, a lock that one of them holds would be held in the child for ever
-    if len(pieces) > 1 and most > 1 and sys.platform == "linux" and threading.active_count() == 1:
+    if len(pieces) > 1 and most > 1 and sys.platform == "linux" and _alone():
         done = _shared_out(work, pieces, min(most, len(pieces)) - 1)
     return [done[index] if index in done else work(piece) for index, piece in enumerate(pieces)]
 
 
+def _alone() -> bool:
+    """Whether no other thread is there: a lock that it holds would be held in a forked process for ever."""
+    return len(sys._current_frames()) == 1  # noqa: SLF001 - `threading` does not know them all
+
+
 def _shared_out(work: Callable[[Piece], Result], pieces: Sequence[Piece], others: int) -> Done[Result]:
     """Every piece, unless something goes wrong in a forked process."""
-    parent = os.getpid()
-    children: list[_Child] = []
-    with _turns(len(pieces)) as turns:
-
-        def serve() -> Done[Result]:
-            done: Done[Result] = {}
-            for index in turns:
-                if parent not in (os.getpid(), os.getppid()):
-                    break  # nobody is there to be told
-                done[index] = work(pieces[index])
-            return done
-
-        try:
-            children.extend(child for _ in range(others) if (child := _fork(serve)))
-            done = serve()
-            for child in children:
-                done |= _hear(child)
-        finally:
-            for child in children:
-                _end(child)
+    team = _Team(children={}, files=[])
+    done: Done[Result] = {}
+    try:
+        turns = _fork(work, pieces, others, team)
+        for index in turns:
+            done[index] = work(pieces[index])
+        for child in list(team.children):
+            done |= _hear(child, team)
+    finally:
+        _end(team)
     return done
 
 
-@contextmanager
-def _turns(count: int) -> Iterator[Iterator[int]]:
-    """0 to count - 1, each given to the first that asks, in this process or in one that it forks."""
-    per = -(-count // _TURNS)
+def _fork(
+    work: Callable[[Piece], Result], pieces: Sequence[Piece], others: int, team: _Team
+) -> Iterator[int]:
+    """Processes that serve, tell what they did and end, as many as the system allows; and this one's turns.
+
+    Signals wait meanwhile: one that came in between would leave a process that nobody knows of, or send it up
+    the caller's own stack.
+    """
+    turns: Iterator[int] = iter(())
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        with suppress(OSError, RuntimeError):  # no more processes or files, or this one is ending
+            turns = _turns(len(pieces), team)
+            for _ in range(others):
+                told, tell = os.pipe()
+                team.files.append(told)
+                try:
+                    pid = os.fork()
+                    if pid == 0:
+                        _child(lambda: {index: work(pieces[index]) for index in turns}, tell, team, mask)
+                    team.children[pid] = told
+                finally:
+                    os.close(tell)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return turns
+
+
+def _turns(count: int, team: _Team) -> Iterator[int]:
+    """0 to count - 1, each given to the first that asks, in this process or in one that it forks.
+
+    A forked process whose caller is gone ends when it asks.
+    """
+    caller, per = os.getpid(), -(-count // _TURNS)
     reader, writer = os.pipe()
-    os.write(writer, b"".join(first.to_bytes(_WORD, "little") for first in range(0, count, per)))
-    os.close(writer)  # before anything is forked, so that the pipe comes to its end
+    team.files.append(reader)
+    try:
+        os.write(writer, b"".join(first.to_bytes(_WORD, "little") for first in range(0, count, per)))
+    finally:
+        os.close(writer)  # before anything is forked, so that turns come to an end
 
     def turns() -> Iterator[int]:
         while word := os.read(reader, _WORD):
             first = int.from_bytes(word, "little")
-            yield from range(first, min(first + per, count))
+            for index in range(first, min(first + per, count)):
+                if caller not in (os.getpid(), os.getppid()):
+                    os._exit(1)
+                yield index
 
-    try:
-        yield turns()
-    finally:
-        os.close(reader)
-
-
-def _fork(serve: Callable[[], object]) -> _Child | None:
-    """A process that serves, tells what it did and ends; None where the system refuses one."""
-    told, tell = os.pipe()
-    # until the child knows where to end, a Ctrl-C would send it up the caller's own stack
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        pid = os.fork()
-        if pid == 0:
-            _child(serve, tell, mask)
-    except OSError:
-        os.close(told)
-        return None
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.close(tell)
-    return _Child(pid=pid, told=told)
+    return turns()
 
 
-def _child(serve: Callable[[], object], tell: int, mask: set[int | signal.Signals]) -> NoReturn:
-    """Whatever happens ends here; nothing of the caller's is flushed, closed or told."""
+def _child(serve: Callable[[], object], tell: int, team: _Team, mask: set[int | signal.Signals]) -> NoReturn:
+    """Whatever happens ends here; nothing of the caller's is flushed, finalised or told."""
     status = 1
     try:
+        gc.disable()
+        for told in team.files[1:]:  # all but the turns: or a caller's end would not be seen while telling
+            os.close(told)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         with open(tell, "wb") as pipe:
             pickle.dump(serve(), pipe)
@@ -119,19 +134,31 @@ def _child(serve: Callable[[], object], tell: int, mask: set[int | signal.Signal
         os._exit(status)
 
 
-def _hear(child: _Child) -> Done[Any]:
-    """What it did; nothing if it ended before it could tell."""
-    with open(child.told, "rb", closefd=False) as pipe:
+def _hear(child: int, team: _Team) -> Done[Any]:
+    """What a child did, which then ends; nothing if it ended before it could tell."""
+    with open(team.children[child], "rb", closefd=False) as pipe:
         try:
             done: Done[Any] = pickle.load(pipe)  # noqa: S301 - from a child of this very code
         except (EOFError, pickle.UnpicklingError):
-            return {}
+            done = {}
+    with suppress(ChildProcessError):  # where the system itself takes ended children away
+        os.waitpid(child, 0)
+    del team.children[child]
     return done
 
 
-def _end(child: _Child) -> None:
-    """At once, unless it has ended: it writes nothing that could be left half done."""
-    os.close(child.told)
-    with suppress(ProcessLookupError, ChildProcessError):  # where the system itself takes ended children away
-        os.kill(child.pid, signal.SIGKILL)
-        os.waitpid(child.pid, 0)
+def _end(team: _Team) -> None:
+    """Of children at once: they write nothing that could be left half done. No second Ctrl-C keeps any."""
+    try:
+        for child in list(team.children):
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            del team.children[child]
+        while team.files:
+            with suppress(OSError):  # closed before a Ctrl-C
+                os.close(team.files[-1])
+            team.files.pop()
+    finally:
+        if team.children or team.files:
+            _end(team)

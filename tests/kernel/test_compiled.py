@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -200,6 +202,33 @@ def test_routing_weights(group: int, large: float, fp32_reduce: bool) -> None:  
     weights = np.random.default_rng(15).standard_normal(made.alignment.routes).astype(np.float32)
     weights[:7] = [0, -0.0, 1e-8, 3e-7, np.inf, np.nan, 7e4]
     compare(made, (64, 128), 7, arch="sm_86", topk_weights=weights, fp32_reduce=fp32_reduce)
+
+
+@pytest.mark.parametrize("where", ["here", "in the other thread"])
+def test_a_fault_leaves_no_turns(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ctrl-C in one thread ends the other one after the item that it has."""
+    sweep, turns = compiled.sweep, []
+    met, main = threading.Event(), threading.main_thread()
+
+    def interrupted(*arguments: Any) -> int:
+        if (threading.current_thread() is main) == (where == "here"):
+            met.set()
+            raise KeyboardInterrupt
+        met.wait()
+        turns.append(arguments)
+        time.sleep(0.01)  # so that there is time to notice
+        done: int = sweep(*arguments)
+        return done
+
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "2")
+    monkeypatch.setattr(compiled, "AT_A_TIME", 1)
+    monkeypatch.setattr(compiled, "sweep", interrupted)
+    made = problem(16, tokens=400, n=1024)
+    with pytest.raises(KeyboardInterrupt):
+        compiled.marlin_gemm(
+            made.a, made.weights, made.alignment, launch(64, 128, 9), top_k=made.top_k, arch="sm_86"
+        )
+    assert len(turns) < 6  # of 32 and more
 
 
 def test_a_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

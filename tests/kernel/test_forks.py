@@ -1,11 +1,12 @@
 """Forked processes share the work of a GEMM; nothing of it shows in the bits, and none stays behind."""
 
+import _thread
 import errno
+import gc
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mechanism.kernel import sums
+from mechanism.kernel import forks, sums
 from mechanism.kernel.forks import forked
 from mechanism.kernel.gemm import marlin_gemm
 from mechanism.kernel.rounding import bits16
 from tests.kernel.kernel_setup import launch, problem
 
 HERE = os.getpid()
+#: Scripts of processes of their own: they end with what they print.
 ORPHAN = """
 import os, sys, time
 from mechanism.kernel.forks import forked
@@ -28,8 +30,57 @@ def work(piece):
     with open(sys.argv[1], "a") as seen:
         seen.write(f"{os.getpid()}\\n")
     time.sleep(0.02)
+    return bytes(1_000_000)  # more than a pipe holds
 
-forked(work, range(100_000), most=2)
+forked(work, range(100_000), most=3)
+"""
+PLAIN = """
+import os, time
+from mechanism.kernel.forks import forked
+
+reader, writer = os.pipe()
+caller = os.getpid()
+
+def work(piece):
+    if os.getpid() != caller:
+        os.write(writer, b"x")
+    elif piece == 0:
+        os.read(reader, 1)  # until another one has a piece
+    return os.getpid()
+
+print(len(set(forked(work, range(100), most=2))))
+"""
+STORM = """
+import os, random, signal
+from mechanism.kernel.forks import forked
+
+random.seed(1)
+files, interrupted = len(os.listdir("/proc/self/fd")), 0
+for _ in range(400):
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 4e-3))
+    try:
+        try:
+            forked(lambda piece: bytes(100), range(30), most=4)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        interrupted += 1
+try:
+    print("left", os.waitpid(-1, os.WNOHANG))
+except ChildProcessError:
+    pass
+print(interrupted > 20, len(os.listdir("/proc/self/fd")) - files, signal.pthread_sigmask(signal.SIG_BLOCK, []))
+"""
+FEW_FILES = """
+import os, resource
+from mechanism.kernel.forks import forked
+
+free = min(set(range(100)) - {int(name) for name in os.listdir("/proc/self/fd")})
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+for more in range(12):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + more, hard))
+    assert forked(abs, range(-50, 0), most=4) == list(range(50, 0, -1)), more
+print("done")
 """
 
 
@@ -40,7 +91,7 @@ def open_files() -> list[str]:
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever runs the tests may have threads of its own. Afterwards no child and no file is left."""
-    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    monkeypatch.setattr(forks, "_alone", lambda: True)
     before = open_files()
     yield
     assert open_files() == before
@@ -114,20 +165,112 @@ def test_what_a_process_leaves_undone_is_done_here(ending: str) -> None:
     assert forked(work, range(30), most=3) == list(range(30))
 
 
-def test_refused_processes_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit on processes, as a cell may have one."""
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
+        RuntimeError("can't fork at interpreter shutdown"),
+    ],
+    ids=lambda refusal: type(refusal).__name__,
+)
+def test_refused_processes_are_done_without(refusal: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on processes, as a cell may have one; an interpreter that is ending."""
 
     def refuse() -> int:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        raise refusal
 
     monkeypatch.setattr(os, "fork", refuse)
     assert set(forked(lambda _: os.getpid(), range(50), most=3)) == {HERE}
 
 
+def script(text: str, prelude: str = "") -> str:
+    """What a process of its own prints."""
+    done = subprocess.run([sys.executable, "-c", prelude + text], check=True, capture_output=True, text=True)
+    assert not done.stderr
+    return done.stdout.strip()
+
+
+def test_a_plain_process_forks() -> None:
+    """With all threads that numpy has of its own."""
+    assert script(PLAIN, "import numpy\n") == "2"
+
+
 def test_beside_other_threads_nothing_is_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may hold a lock, and nobody would let go of it in the child."""
-    monkeypatch.setattr(threading, "active_count", lambda: 2)
-    assert set(forked(lambda _: os.getpid(), range(50), most=3)) == {HERE}
+    """They may hold a lock, and nobody would let go of it in the child. `threading` does not know this one."""
+    monkeypatch.undo()
+    started, held, ended = (_thread.allocate_lock() for _ in range(3))
+    for lock in (started, held, ended):
+        lock.acquire()
+
+    def other() -> None:
+        started.release()
+        held.acquire()
+        ended.release()
+
+    _thread.start_new_thread(other, ())
+    started.acquire()
+    try:
+        assert set(forked(lambda _: os.getpid(), range(50), most=3)) == {HERE}
+    finally:
+        held.release()
+        ended.acquire()
+
+
+def test_few_files_are_enough() -> None:
+    """None free at first, then one more each time."""
+    assert script(FEW_FILES) == "done"
+
+
+def test_interrupted_at_any_moment_nothing_stays() -> None:
+    """A Ctrl-C some microseconds to milliseconds after the call, four hundred times: no child, file or mask."""
+    assert (
+        script(STORM, "import signal\nsignal.signal(signal.SIGALRM, signal.default_int_handler)\n")
+        == "True 0 set()"
+    )
+
+
+def test_a_second_ctrl_c_leaves_none_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of ending the others, which the fixture looks for."""
+    kill = os.kill
+
+    def interrupted(pid: int, number: int) -> None:
+        monkeypatch.setattr(os, "kill", kill)
+        kill(pid, number)
+        raise KeyboardInterrupt
+
+    def work(_piece: int) -> None:
+        if os.getpid() != HERE:
+            time.sleep(600)
+        raise ValueError
+
+    monkeypatch.setattr(os, "kill", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        forked(work, range(10), most=4)
+
+
+def test_what_the_caller_threw_away_is_not_finalised_again(tmp_path: Path) -> None:
+    """Only the caller says goodbye, whatever a child collects."""
+    log = tmp_path / "log"
+
+    class Circle:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            with log.open("a") as file:
+                file.write(f"{os.getpid()}\n")
+
+    thresholds = gc.get_threshold()
+    gc.disable()
+    try:
+        Circle()
+        gc.set_threshold(1)
+        forked(lambda piece: [[piece] for _ in range(1000)], range(300), most=3)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.enable()
+    gc.collect()
+    assert log.read_text().split() == [str(HERE)]
 
 
 def test_children_taken_away_by_the_system_are_no_fault() -> None:
