@@ -186,7 +186,6 @@ def test_refused_processes_are_done_without(refusal: Exception, monkeypatch: pyt
 def script(text: str, prelude: str = "") -> str:
     """What a process of its own prints."""
     done = subprocess.run([sys.executable, "-c", prelude + text], check=True, capture_output=True, text=True)
-    assert not done.stderr
     return done.stdout.strip()
 
 
