@@ -31,6 +31,7 @@ from mechanism.kernel.errors import ConfigurationError, ShapeError
 from mechanism.kernel.layer import moe_layer
 from mechanism.kernel.rounding import differing_bits
 from mechanism.kernel.schedule import Schedule
+from mechanism.reexecute.shared import marlin_gemm
 
 
 def align(
@@ -195,6 +196,7 @@ def simulate(  # noqa: PLR0913 - the layer's own operands
         launch_w2=launches[1],
         arch=chip.arch,
         kernel=kernel,
+        multiply=marlin_gemm,
     )
     first, second = (
         schedule(

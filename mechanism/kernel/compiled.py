@@ -131,7 +131,7 @@ class CompiledSums(SliceSums):
             return
         self._executed.clear()
         for expert, blocks in outside:
-            yield from self._seen(self._walk([(expert, blocks)], 0, self._schedule.n_tiles))
+            yield from self._seen(self.walk([(expert, blocks)], 0, self._schedule.n_tiles))
         items = self._pieces(inside)
         sizes = [math.prod(self._layout.shape(item)) for item in items]
         ends = np.cumsum(sizes, dtype=np.int64)

@@ -7,7 +7,7 @@ there, by the loop that computes; nothing is copied from the plan afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -19,9 +19,7 @@ from mechanism.kernel.chain import Chain, FastChain, GeneralChain, Rows
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, finite_operands, from_planes, operand_planes
 from mechanism.kernel.finish import expert_of_route, finish, routes_by_block
-from mechanism.kernel.forks import forked
 from mechanism.kernel.panel import Panel, activations, k_view
-from mechanism.kernel.parallel import threads
 from mechanism.kernel.rounding import F32, Stored, add, bits16, narrow, widen
 from mechanism.kernel.schedule import Schedule, Slice
 from mechanism.kernel.tensor_core import decode, rules
@@ -29,7 +27,6 @@ from mechanism.values import frozen
 
 ROWS = 8  # rows that one fast chain aims at: enough work per numpy call, small enough for the cache
 WIDTH = 4096  # columns times warp rows likewise; fewer where there are more rows
-FORK_FROM = 1 << 25  # products of a GEMM: below, another process costs what it saves
 
 Executed = dict[tuple[int, int], list[tuple[int, int, int]]]
 """(cta, begin, end) of every slice that was summed, by block and column tile."""
@@ -50,8 +47,12 @@ class TileSums:
     slices: tuple[F32, ...]
 
 
+Walk = tuple[list[tuple[int, list[int]]], int, int]
+"""(expert, its blocks) that go together, and the column tiles [first, last) of one pass over K."""
+
+
 @frozen(eq=False)
-class _Walked:
+class Walked:
     """What one pass over K left behind."""
 
     tiles: list[TileSums]
@@ -140,19 +141,26 @@ class SliceSums:
     def __iter__(self) -> Iterator[TileSums]:
         self._executed.clear()
         n_tiles = self._schedule.n_tiles
-        walks = []
+        walks: list[Walk] = []
         for experts in self._batches():
             rows = sum(len(self._routes[block]) for _, blocks in experts for block in blocks)
             width = ROWS * WIDTH // max(rows, ROWS)
             tiles = max(1, width // (self._schedule.tile_k // 32 * self._schedule.tile_n))
             walks += [(experts, first, min(first + tiles, n_tiles)) for first in range(0, n_tiles, tiles)]
-        walks.sort(key=lambda walk: -len(walk[0]))  # the longest first, so that none waits long at the end
-        rows = sum(map(len, self._routes))
-        most = threads() if rows * self._weights.n * self._weights.k >= FORK_FROM else 1
-        for walked in forked(lambda walk: self._walk(*walk), walks, most=most):
+        walks.sort(key=lambda walk: -len(walk[0]))  # the longest first, for those who share them out
+        for walked in self.walked(walks):
             yield from self._seen(walked)
 
-    def _seen(self, walked: _Walked) -> list[TileSums]:
+    @property
+    def products(self) -> int:
+        """How many are summed in all."""
+        return sum(map(len, self._routes)) * self._weights.n * self._weights.k
+
+    def walked(self, walks: Sequence[Walk]) -> Iterable[Walked]:
+        """``walk`` of each. They share nothing that they write: others may share them out."""
+        return (self.walk(*walk) for walk in walks)
+
+    def _seen(self, walked: Walked) -> list[TileSums]:
         self._executed |= walked.executed
         return walked.tiles
 
@@ -181,14 +189,14 @@ class SliceSums:
                 yield expert, blocks
                 blocks = []
 
-    def _walk(
+    def walk(
         self,
         experts: list[tuple[int, list[int]]],
         first: int,
         last: int,
-    ) -> _Walked:
+    ) -> Walked:
         """One pass over K for these experts and column tiles ``[first, last)``."""
-        walked = _Walked(tiles=[], executed={})
+        walked = Walked(tiles=[], executed={})
         half = self._schedule.tile_n // 2
         columns = slice(first * half, last * half)
         for chain, blocks in self._chains(experts, columns):

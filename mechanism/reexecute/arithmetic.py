@@ -6,7 +6,7 @@ from mechanism.errors import EngineError
 from mechanism.kernel.gemm import Multiply
 
 #: `numpy` starts at once; `numba` needs the extra `fast` and a compilation, then is the faster one.
-ARITHMETICS = {"numpy": "mechanism.kernel.gemm", "numba": "mechanism.kernel.compiled"}
+ARITHMETICS = {"numpy": "mechanism.reexecute.shared", "numba": "mechanism.kernel.compiled"}
 
 
 def multiply_of(name: str) -> Multiply:

@@ -14,17 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mechanism.kernel import forks, sums
-from mechanism.kernel.forks import forked
-from mechanism.kernel.gemm import marlin_gemm
+from mechanism.kernel import sums
 from mechanism.kernel.rounding import bits16
+from mechanism.reexecute import forks, shared
+from mechanism.reexecute.forks import forked
+from mechanism.reexecute.shared import marlin_gemm
 from tests.kernel.kernel_setup import launch, problem
 
 HERE = os.getpid()
 #: Scripts of processes of their own: they end with what they print.
 ORPHAN = """
 import os, sys, time
-from mechanism.kernel.forks import forked
+from mechanism.reexecute.forks import forked
 
 def work(piece):
     with open(sys.argv[1], "a") as seen:
@@ -36,7 +37,7 @@ forked(work, range(100_000), most=3)
 """
 PLAIN = """
 import os, time
-from mechanism.kernel.forks import forked
+from mechanism.reexecute.forks import forked
 
 reader, writer = os.pipe()
 caller = os.getpid()
@@ -52,7 +53,7 @@ print(len(set(forked(work, range(100), most=2))))
 """
 STORM = """
 import os, random, signal
-from mechanism.kernel.forks import forked
+from mechanism.reexecute.forks import forked
 
 random.seed(1)
 files, interrupted = len(os.listdir("/proc/self/fd")), 0
@@ -73,7 +74,7 @@ print(interrupted > 20, len(os.listdir("/proc/self/fd")) - files, signal.pthread
 """
 FEW_FILES = """
 import os, resource
-from mechanism.kernel.forks import forked
+from mechanism.reexecute.forks import forked
 
 free = min(set(range(100)) - {int(name) for name in os.listdir("/proc/self/fd")})
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -317,7 +318,7 @@ def test_processes_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     given = problem(21, tokens=40, n=512, k=512, spread=2)
     monkeypatch.setattr(sums, "ROWS", 4)
     monkeypatch.setattr(sums, "WIDTH", 256)
-    monkeypatch.setattr(sums, "FORK_FROM", 0)
+    monkeypatch.setattr(shared, "FORK_FROM", 0)
     monkeypatch.setattr(os, "fork", counted := _Counted())
     runs = []
     for count in ("1", "4"):
