@@ -101,14 +101,14 @@ class CompiledSums(SliceSums):
 
     def finished(self, topk_weights: F32 | None, *, fp32_reduce: bool) -> Stored:
         """As in ``SliceSums``."""
-        inside, outside = self._split()
+        inside, outside = self._split
         if outside or not fp32_reduce or self._weights.group == -1:
             return super().finished(topk_weights, fp32_reduce=fp32_reduce)
         return self._added_up(inside, topk_weights)
 
     def rounded(self, *, fp32_reduce: bool) -> Stored:
         """As in ``SliceSums``."""
-        inside, outside = self._split()
+        inside, outside = self._split
         if outside or not fp32_reduce:
             return super().rounded(fp32_reduce=fp32_reduce)
         return self._added_up(inside, None)
@@ -124,7 +124,7 @@ class CompiledSums(SliceSums):
         return out.view(np.float16)
 
     def __iter__(self) -> Iterator[TileSums]:
-        inside, outside = self._split()
+        inside, outside = self._split
         self._done = ()
         if not inside:
             yield from super().__iter__()
@@ -186,6 +186,7 @@ class CompiledSums(SliceSums):
             half=self._schedule.tile_n // 2,
         )
 
+    @cached_property
     def _split(self) -> tuple[list[Item], list[tuple[int, list[int]]]]:
         """What the loops can do, and the experts and blocks that they cannot."""
         experts = list(self._by_expert(ROWS))
