@@ -1,5 +1,8 @@
 """silu_and_mul and its table (marlin-moe 8.1)."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -86,3 +89,16 @@ def test_shape_is_checked() -> None:
     """Two equal halves."""
     with pytest.raises(ShapeError, match=r"^w13: expected float16 \(rows, 2 I\), got float16 \(1, 3\)$"):
         silu_and_mul(np.zeros((1, 3), np.float16))
+
+
+def test_an_activation_loads_no_more_of_numpy() -> None:
+    """Masked arrays, which numpy's `unique` imports, take a cold process as long as its silu."""
+    code = (
+        "import sys, numpy as np\n"
+        "from mechanism.kernel.activation import silu_and_mul\n"
+        "before = set(sys.modules)\n"
+        "assert silu_and_mul(np.full((1, 2), 2.0**-10, np.float16)).ambiguous_gates == (0x1400,)\n"
+        "print(sorted(set(sys.modules) - before))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
