@@ -118,9 +118,9 @@ class CompiledSums(SliceSums):
         weighted = np.empty(0, np.float32) if topk_weights is None else factors(topk_weights, "float16")
         out = np.zeros((self._alignment.routes, self._weights.n), dtype=np.uint16)
         items = self._pieces(inside)
-        room = max((math.prod(self._layout.shape(item)) for item in items), default=0)
+        room = max(self._sizes(items), default=0)
         begins = np.zeros(len(items), dtype=np.int64)  # added up at once, sums need no place of their own
-        self._sweep(items, begins, lambda: np.empty(room, dtype=np.float32), weighted, out)
+        self._sweep(items, room, begins, lambda: np.empty(room, dtype=np.float32), weighted, out)
         return out.view(np.float16)
 
     def __iter__(self) -> Iterator[TileSums]:
@@ -133,10 +133,11 @@ class CompiledSums(SliceSums):
         for expert, blocks in outside:
             yield from self._seen(self.walk([(expert, blocks)], 0, self._schedule.n_tiles))
         items = self._pieces(inside)
-        sizes = [math.prod(self._layout.shape(item)) for item in items]
+        sizes = self._sizes(items)
         ends = np.cumsum(sizes, dtype=np.int64)
         sums: F32 = np.empty(sum(sizes), dtype=np.float32)
-        self._sweep(items, ends - sizes, lambda: sums, np.empty(0, np.float32), np.empty((0, 0), np.uint16))
+        unweighted, nowhere = np.empty(0, np.float32), np.empty((0, 0), np.uint16)
+        self._sweep(items, max(sizes), ends - sizes, lambda: sums, unweighted, nowhere)
         for item, part in zip(items, np.split(sums, ends[:-1]), strict=True):
             yield from self._tile_sums(item, part.reshape(self._layout.shape(item)))
 
@@ -215,14 +216,20 @@ class CompiledSums(SliceSums):
         per = max(1, STRIDE // self._schedule.tile_n)  # column tiles that the loops take at a time
         return _pieces(items, compiled_threads(), per)
 
+    def _sizes(self, items: list[Item]) -> list[int]:
+        """How many sums each item has."""
+        return [math.prod(self._layout.shape(item)) for item in items]
+
     def _sweep(
-        self, items: list[Item], begins: Ints, sums: Callable[[], F32], weighted: F32, out: U16
+        self, items: list[Item], room: int, begins: Ints, sums: Callable[[], F32], weighted: F32, out: U16
     ) -> None:
-        """Every thread takes the item that is next, until there is none. Arguments as for ``sweep``."""
+        """Every thread takes the item that is next, until there is none.
+
+        ``room`` is the most sums of an item; the other arguments are as for ``sweep``.
+        """
         layout, given = self._layout, self._given
         slices = sum(_tiles(item) for item in items) * layout.most
-        work = max(math.prod(layout.shape(item)) for item in items) * self._weights.k if items else 1
-        turn, most = np.zeros(1, dtype=np.int64), max(1, AT_A_TIME // max(1, work))
+        turn, most = np.zeros(1, dtype=np.int64), max(1, AT_A_TIME // max(1, room * self._weights.k))
         numbers = np.array(items, dtype=np.int64).reshape(-1, len(Item._fields))
 
         def serve(_thread: int) -> npt.NDArray[np.int32]:

@@ -95,9 +95,14 @@ def children() -> set[str]:
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            if stat.read_text().rpartition(")")[2].split()[1] == str(HERE):
+            if fields_of(stat)[1] == str(HERE):
                 found.add(stat.parent.name)
     return found
+
+
+def fields_of(stat: Path) -> list[str]:
+    """State, parent and the rest, behind the name, in which anything may stand."""
+    return stat.read_text().rpartition(")")[2].split()
 
 
 @pytest.fixture(autouse=True)
@@ -318,7 +323,7 @@ def test_nobody_goes_on_for_a_caller_that_was_killed(tmp_path: Path) -> None:
 def _runs(pid: int) -> bool:
     """Whether it is there and no zombie, which it may stay where nobody takes orphans away."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        return fields_of(Path(f"/proc/{pid}/stat"))[0] != "Z"
     except FileNotFoundError:
         return False
 
