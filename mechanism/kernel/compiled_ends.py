@@ -1,4 +1,4 @@
-"""Before and after the compiled loops: operands of A, what scales there are, slices added up."""
+"""Before and after the compiled loops: operands of A, what scales there are, slices added up, routes too."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import numpy as np
 
 from mechanism.kernel.compiled_words import bits32, compiled, part, value32
 
-INLINED = "2214d13b89fc17a7768062d8e2485ef3697e3ece674aa54a5758acd482860b04"  # see `compiled_loops`
+INLINED = "52be02ed42396413d696ea0818ecd46cf42462bda51cf58bfe6df4cd3accc44c"  # see `compiled_loops`
 
 DROP = 60  # A is taken times 2^-DROP: see `compiled_steps`
 BIAS = 127 + DROP  # what is taken off the exponent fields of A
 ZERO = -128  # the exponent byte of a zero in A
 _SCALE = np.float32(2.0 ** (112 - DROP))
+_RUN = 512  # columns of which the sums over routes are kept at a time
 _U = np.uint64  # see `compiled_weights`
 
 
@@ -77,8 +78,20 @@ def survey(scales, experts, largest, subnormal):
 
 
 @part
-def _half(value):
-    """RN16 of a finite fp32 value, as bits: ties to even, subnormals kept, overflow to Inf."""
+def wide(bits):
+    """The fp32 value of fp16 bits."""
+    magnitude = np.uint32(bits & np.uint16(0x7FFF))
+    shifted = np.uint32(magnitude << np.uint32(13))
+    finite = np.float32(value32(np.int32(shifted)) * np.float32(2.0**112))  # exact; subnormals too
+    others = np.uint32(shifted | np.uint32(0x7F80_0000))  # Inf and NaN
+    raised = np.uint32(bits32(finite)) if magnitude < np.uint32(0x7C00) else others
+    sign = np.uint32(np.uint32(bits & np.uint16(0x8000)) << np.uint32(16))
+    return np.float32(value32(np.int32(raised | sign)))
+
+
+@part
+def half(value):
+    """RN16 of an fp32 value, as bits: ties to even, subnormals kept, overflow to Inf, NaN canonical."""
     bits = np.uint32(bits32(value))
     magnitude = np.uint32(bits & np.uint32(0x7FFF_FFFF))
     odd = np.uint32(np.uint32(magnitude >> np.uint32(13)) & np.uint32(1))
@@ -88,17 +101,14 @@ def _half(value):
     shifted = np.float32(value32(np.int32(magnitude)) + np.float32(0.5))
     subnormal = np.uint32(np.uint32(bits32(shifted)) - np.uint32(0x3F00_0000))
     kept = normal if magnitude >= np.uint32(113 << 23) else subnormal
-    return np.uint16(kept | np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(0x8000)))
+    signed = np.uint32(kept | np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(0x8000)))
+    return np.uint16(signed if magnitude <= np.uint32(0x7F80_0000) else np.uint32(0x7FFF))
 
 
 @part
-def _scaled(half, factor):
+def scaled(bits, factor):
     """RN16 of an fp16 value, as bits, times another, held in fp32; NaN canonical."""
-    magnitude = np.uint32(half & np.uint16(0x7FFF))
-    finite = np.float32(value32(np.int32(magnitude << np.uint32(13))) * np.float32(2.0**112))  # exact
-    value = finite if magnitude < np.uint32(0x7C00) else np.float32(np.inf)
-    product = np.float32((-value if half & np.uint16(0x8000) else value) * factor)  # exact: 22 bits
-    return _half(product) if product == product else np.uint16(0x7FFF)  # noqa: PLR0124
+    return half(np.float32(wide(bits) * factor))  # the product is exact: 22 bits
 
 
 @part
@@ -133,11 +143,64 @@ def add_up(sums, item, counts, starts, routes, half_tile, weighted, out):
                         for c in range(half_tile):
                             buffer[c] = lower[c] + buffer[c]  # RNE
                     for c in range(half_tile):
-                        words[c] = _half(buffer[c])
+                        words[c] = half(buffer[c])
                     if len(weighted) > 0:
                         for c in range(half_tile):
-                            words[c] = _scaled(words[c], weighted[routes[row]])
+                            words[c] = scaled(words[c], weighted[routes[row]])
                     natural = out[routes[row], column * 2 * half_tile + 2 * plane :]
                     for word in range(half_tile // 4):
                         for byte in range(4):  # columns x0 + 2 plane + 4 x2 of a word (1.1)
                             natural[8 * word + (byte >> 1) + 4 * (byte & 1)] = words[4 * word + byte]
+
+
+@compiled
+def activate(gate_and_up, table, depends, positive, out):
+    """RN16(silu(gate) * up), fp16 bits; gives whether a gate was met whose silu depends on EX2.
+
+    Args:
+        gate_and_up: uint16 (rows, 2 I).
+        table: uint16 (65,536,), silu of every gate, rounded.
+        depends: bool (65,536,), which of them depend on EX2.
+        positive: Whether -0 of up becomes +0 first (A.2).
+        out: Out, uint16 (rows, I).
+    """
+    width, met = out.shape[1], np.uint8(0)
+    plus = np.float32(0 if positive else -0.0)  # x - 0 is x, -0 too
+    for row in range(out.shape[0]):
+        gates, ups, made = gate_and_up[row, :width], gate_and_up[row, width:], out[row]
+        for c in range(width):
+            made[c] = table[gates[c]]
+            met |= np.uint8(depends[gates[c]])
+        for c in range(width):
+            made[c] = scaled(made[c], wide(ups[c]) + plus)
+    return met != 0
+
+
+@compiled
+def add_routes(routed, top_k, accumulators, rounded, out):
+    """The sum of the routes of every token, fp16 bits.
+
+    Args:
+        routed: uint16 (tokens * top_k, H).
+        top_k: Routes per token.
+        accumulators: fp32 sums that routes are dealt to in turn, 1 or 4, to be added up at the end.
+        rounded: Whether every partial sum is rounded to 16 bits.
+        out: Out, uint16 (tokens, H).
+    """
+    sums = np.empty((4, _RUN), dtype=np.float32)
+    for token in range(out.shape[0]):
+        for low in range(0, out.shape[1], _RUN):
+            width = min(_RUN, out.shape[1] - low)
+            sums[:] = np.float32(0)
+            for route in range(top_k):
+                terms = routed[token * top_k + route, low : low + width]
+                total = sums[route % accumulators]
+                for c in range(width):
+                    total[c] = total[c] + wide(terms[c])  # RNE
+                if rounded:
+                    for c in range(width):
+                        total[c] = wide(half(total[c]))  # RN16
+            for c in range(width):
+                # what was not used is +0, which changes nothing: no sum here is -0
+                total = ((sums[0, c] + sums[1, c]) + sums[2, c]) + sums[3, c]  # RNE
+                out[token, low + c] = half(total)

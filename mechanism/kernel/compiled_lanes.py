@@ -24,6 +24,7 @@ LANES = 8
 
 _INT, _FLOAT, _BYTE = ir.IntType(32), ir.FloatType(), ir.IntType(8)
 _BYTES = ir.VectorType(_BYTE, 4 * LANES)
+_WORDS = ir.VectorType(ir.IntType(16), 2 * LANES)
 _WIDE = ir.VectorType(ir.DoubleType(), LANES)
 
 Build = Callable[..., Any]
@@ -168,6 +169,26 @@ def larger_bytes(builder: Any, x: Any, y: Any) -> Any:
     """The larger of two int8, four in a lane."""
     x, y = builder.bitcast(x, _BYTES), builder.bitcast(y, _BYTES)
     return builder.bitcast(builder.select(builder.icmp_signed(">", x, y), x, y), INTS.vector)
+
+
+def _alternate(builder: Any, even: Any, odd: Any, vector: ir.VectorType) -> Any:
+    """Elements 0, 2, 4 and so on of the one, 1, 3, 5 and so on of the other, each in its place."""
+    places = [at + (at % 2) * vector.count for at in range(vector.count)]
+    places = ir.Constant(ir.VectorType(_INT, vector.count), places)
+    pair = builder.bitcast(even, vector), builder.bitcast(odd, vector)
+    return builder.bitcast(builder.shuffle_vector(*pair, places), INTS.vector)
+
+
+@_made(INTS, INTS, INTS)
+def halves(builder: Any, low: Any, high: Any) -> Any:
+    """The low 16 bits of each of the one, the high 16 bits of the other."""
+    return _alternate(builder, low, high, _WORDS)
+
+
+@_made(INTS, INTS, INTS)
+def bytes_in_turn(builder: Any, even: Any, odd: Any) -> Any:
+    """Bytes 0 and 2 of each of the one, 1 and 3 of the other."""
+    return _alternate(builder, even, odd, _BYTES)
 
 
 def _pointer(context: Any, builder: Any, kinds: Any, values: Any, to: ir.Type) -> Any:

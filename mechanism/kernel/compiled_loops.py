@@ -19,9 +19,9 @@ import numpy.typing as npt
 from mechanism.kernel.compiled_ends import DROP, add_up
 from mechanism.kernel.compiled_steps import peaks, step8, step16
 from mechanism.kernel.compiled_weights import FIELDS, MOST_WORDS, STRIDE, dequantize, turn_to
-from mechanism.kernel.compiled_words import TO_NEAREST, TO_ZERO, compiled, next_turn, part, set_rounding
+from mechanism.kernel.compiled_words import compiled, next_turn, part, round_by, roundings
 
-INLINED = "70615cd657266429b04d845f672adb445e6c067c88268dead8c8e8a0db8fa177"
+INLINED = "03ecb7271574dd2748cf856dd31a292da18acff7311ff25d88b6be91e628a9c4"
 
 ROOM = 1 << 14  # accumulators that are kept at a time: what stays in a core's own cache
 
@@ -102,7 +102,7 @@ class Scratch(NamedTuple):
     Attributes:
         lows: int64, first word of each piece of columns: the last two may overlap.
         acc: fp32 accumulators (pieces, rows, warp rows, STRIDE), flat.
-        of_group: fp32 (pieces, 4, STRIDE), from ``turn_to``.
+        of_group: fp32 (pieces, 4, STRIDE), flat, from ``turn_to``.
         values: fp32 (L * STRIDE,), from ``dequantize``.
         fields: int32 (L * FIELDS,), likewise.
         peak: int32 (FIELDS,), from ``peaks``.
@@ -125,11 +125,11 @@ def walk(given, item, sums, done, count):
     rows, warp_rows = given.starts[block1] - given.starts[block0], given.tile_k // 32
     per = max(1, MOST_WORDS // given.tile_words)  # column tiles of a piece
     pieces = max(1, min(-(-(tile1 - tile0) // per), ROOM // max(1, rows * warp_rows * STRIDE)))
-    words = min(MOST_WORDS, given.packed.shape[2])
+    words = _U(min(MOST_WORDS, given.packed.shape[2]))
     scratch = Scratch(
         lows=np.empty(pieces, dtype=np.int64),
         acc=np.empty(pieces * rows * warp_rows * STRIDE, dtype=np.float32),
-        of_group=np.zeros((pieces, 4, STRIDE), dtype=np.float32),
+        of_group=np.zeros(pieces * 4 * STRIDE, dtype=np.float32),
         values=np.zeros(given.length * STRIDE, dtype=np.float32),
         fields=np.zeros(given.length * FIELDS, dtype=np.int32),
         peak=np.empty(FIELDS, dtype=np.int32),
@@ -140,7 +140,7 @@ def walk(given, item, sums, done, count):
         filled = -(-(last - first) // per)
         for piece in range(filled):
             low = (first + piece * per) * given.tile_words
-            scratch.lows[piece] = min(low, given.packed.shape[2] - words)
+            scratch.lows[piece] = min(low, given.packed.shape[2] - np.int64(words))
         scratch.acc[:] = np.float32(0)
         group = -1
         for tile in range(given.slots.shape[2]):
@@ -160,6 +160,8 @@ def _advance(given, item, scratch, filled, words, tile, group):
     rows_of = given.rows_of[given.starts[item[1]] : given.starts[item[2]]]
     a, fa, length, warp_rows = given.a, given.exponents, given.length, given.tile_k // 32
     values, fields, peak, acc = scratch.values, scratch.fields, scratch.peak, scratch.acc
+    of_group = scratch.of_group  # all of it: a view of a part is counted by every thread, at a price
+    to_zero, to_nearest = roundings()
     all_rows, size = a.shape[0] // packed.shape[0], packed.shape[0] // scales.shape[0]
     for w in range(warp_rows):
         for h in range(2):
@@ -168,15 +170,15 @@ def _advance(given, item, scratch, filled, words, tile, group):
             if k0 // size != group:
                 group = k0 // size
                 for piece in range(filled):
-                    of_group, low = scratch.of_group[piece], scratch.lows[piece]
-                    turn_to(scales, zeros, _U(group), _U(low), _U(words), of_group)
+                    low, of = _U(scratch.lows[piece]), _U(piece * 4 * STRIDE)
+                    turn_to(scales, zeros, _U(group), low, words, of_group, of)
             for sub in range(0, 16, length):
                 for piece in range(filled):
-                    of_group, low = scratch.of_group[piece], scratch.lows[piece]
+                    low, of = _U(scratch.lows[piece]), _U(piece * 4 * STRIDE)
                     for i in range(0, length, 8):
                         k = _U(k0 + sub + i)
-                        dequantize(packed, k, _U(low), _U(words), of_group, normal, values, fields, _U(i))
-                    set_rounding(np.int32(TO_ZERO))
+                        dequantize(packed, k, low, words, of_group, of, normal, values, fields, _U(i))
+                    round_by(to_zero)
                     for row in range(len(rows_of)):
                         to = _U(((piece * len(rows_of) + row) * warp_rows + w) * STRIDE)
                         at = _U((run * all_rows + rows_of[row]) * 16 + sub)
@@ -185,7 +187,7 @@ def _advance(given, item, scratch, filled, words, tile, group):
                             step8(a, at, values, peak, acc, to)
                         else:
                             step16(a, at, values, peak, acc, to)
-                    set_rounding(np.int32(TO_NEAREST))
+                    round_by(to_nearest)
     return group
 
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
-from llvmlite import ir
-from numba.core import types
+import numpy as np
+import numpy.typing as npt
+from llvmlite import binding, ir
+from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-TO_ZERO, TO_NEAREST = 0, 1  # for set_rounding, as LLVM numbers them
-
+_INT, _BYTES = ir.IntType(32), ir.PointerType(ir.IntType(8))
+_X86 = binding.get_process_triple().startswith("x86_64")
+_CONTROL = 3 << 13  # the two bits of MXCSR that say how to round: none of them to nearest, both toward zero
 
 Python = Callable[..., Any]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """The array as one that is contiguous and not written to: code is compiled for one kind of array."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def compiled(function: Python) -> Python:
@@ -57,15 +68,47 @@ def value32(_context: Any, bits: Any) -> Any:
 
 
 @intrinsic
-def set_rounding(_context: Any, mode: Any) -> Any:  # noqa: ARG001 - numba matches it by name
-    """How this thread rounds from here on: TO_ZERO or TO_NEAREST, int32."""
+def roundings(_context: Any) -> Any:
+    """Two int32 for `round_by`, of the thread that asks: toward zero, and to nearest."""
+
+    def build(context: Any, builder: Any, made: Any, _arguments: Any) -> Any:
+        both = [_INT(0), _INT(1)]  # as LLVM numbers them
+        if _X86:
+            place = cgutils.alloca_once(builder, _INT)
+            _control(builder, "stmxcsr", place)
+            others = builder.and_(builder.load(place), _INT(~_CONTROL))
+            both = [builder.or_(others, _INT(_CONTROL)), others]
+        return context.make_tuple(builder, made.return_type, both)
+
+    return types.UniTuple(types.int32, 2)(), build
+
+
+@intrinsic
+def round_by(_context: Any, how: Any) -> Any:
+    """This thread rounds so from here on. ``how``: of `roundings`.
+
+    On x86 it is written to MXCSR as it is: LLVM's own way reads it first, and turns the x87 unit too, which
+    takes ten times as long.
+    """
 
     def build(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])
-        builder.call(builder.module.declare_intrinsic("llvm.set.rounding", (), kind), arguments)
+        if _X86:
+            place = cgutils.alloca_once(builder, _INT)
+            builder.store(arguments[0], place)
+            _control(builder, "ldmxcsr", place)
+        else:
+            kind = ir.FunctionType(ir.VoidType(), [_INT])
+            builder.call(builder.module.declare_intrinsic("llvm.set.rounding", (), kind), arguments)
         return context.get_dummy_value()
 
-    return types.void(types.int32), build
+    return types.void(how), build
+
+
+def _control(builder: Any, instruction: str, place: Any) -> None:
+    """MXCSR to, or from, an int32 in memory."""
+    kind = ir.FunctionType(ir.VoidType(), [_BYTES])
+    named = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.sse.{instruction}")
+    builder.call(named, [builder.bitcast(place, _BYTES)])
 
 
 @intrinsic

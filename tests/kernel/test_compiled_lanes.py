@@ -19,6 +19,7 @@ COUNT = 8 * 512
 @words.compiled  # type: ignore[untyped-decorator]
 def everything(x: Any, y: Any, f: Any, g: Any, h: Any, ints: Any, floats: Any, fours: Any) -> None:
     """Each operation to a row of its own."""
+    to_zero, to_nearest = words.roundings()
     for at in range(0, len(x), 8):
         i, j = lanes.load(x, at), lanes.load(y, at)
         a, b, c = lanes.load(f, at), lanes.load(g, at), lanes.load(h, at)
@@ -36,6 +37,8 @@ def everything(x: Any, y: Any, f: Any, g: Any, h: Any, ints: Any, floats: Any, f
         lanes.store(ints, (10, at), lanes.larger(i, j))
         lanes.store(ints, (11, at), lanes.add_bytes(i, j))
         lanes.store(ints, (12, at), lanes.larger_bytes(i, j))
+        lanes.store(ints, (13, at), lanes.halves(i, j))
+        lanes.store(ints, (14, at), lanes.bytes_in_turn(i, j))
         lanes.store(floats, (0, at), a + b)
         lanes.store(floats, (1, at), a - b)
         lanes.store(floats, (2, at), a * b)
@@ -43,10 +46,10 @@ def everything(x: Any, y: Any, f: Any, g: Any, h: Any, ints: Any, floats: Any, f
         lanes.store(floats, (4, at), lanes.as_floats(i))
         lanes.store(floats, (5, at), lanes.to_floats(i))
         lanes.store(floats, (7, at), lanes.sum_to_floats(i, j))
-        words.set_rounding(np.int32(words.TO_ZERO))
+        words.round_by(to_zero)
         lanes.store(floats, (6, at), lanes.to_floats(lanes.load(x, at)))
         lanes.store(floats, (8, at), lanes.sum_to_floats(lanes.load(x, at), lanes.load(y, at)))
-        words.set_rounding(np.int32(words.TO_NEAREST))
+        words.round_by(to_nearest)
         lanes.store(floats, (9, at), lanes.fma(a, b, c))
         lanes.store(floats, (10, at), lanes.chosen(i, j, a, b))
     for at in range(0, len(x), 32):
@@ -73,7 +76,7 @@ def test_every_operation() -> None:
         (draw.standard_normal(COUNT) * 2.0 ** draw.integers(-30, 25, COUNT)).astype(np.float32)
         for _ in range(3)
     )
-    ints = np.empty((13, COUNT), dtype=np.int32)
+    ints = np.empty((15, COUNT), dtype=np.int32)
     floats = np.empty((11, COUNT), dtype=np.float32)
     fours = np.empty((4, COUNT // 4), dtype=np.int32)
     everything(x, y, f, g, h, ints, floats, fours)
@@ -96,6 +99,8 @@ def test_every_operation() -> None:
             "larger": np.maximum(x, y),
             "add_bytes": low[0] + low[1],
             "larger_bytes": np.maximum(*low),
+            "halves": (x & 0xFFFF) | (y & -(1 << 16)),
+            "bytes_in_turn": (x & 0x00FF_00FF) | (y & np.int32(-0x00FF_0100)),
         }
     exact = f.astype(np.float64) * g + h  # rounded twice in all: where that could show, it is left out
     halfway = (exact.view(np.int64) & 0x1FFF_FFFF) == 0x1000_0000
