@@ -1,7 +1,8 @@
 """Five pure functions for notebooks, on numpy arrays: align, schedule, simulate, membership, compare.
 
-Nothing here reads a file or starts a process, and nothing given is written to. Arrays that come back are
-read-only. Everything is the simulation's: no result of these functions is evidence of a GPU's.
+Nothing here reads a file, and nothing given is written to; a large `simulate` forks this process, to share
+the work. Arrays that come back are read-only. Everything is the simulation's: no result of these functions
+is evidence of a GPU's.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from mechanism.kernel.errors import ConfigurationError, ShapeError
 from mechanism.kernel.layer import moe_layer
 from mechanism.kernel.rounding import differing_bits
 from mechanism.kernel.schedule import Schedule
-from mechanism.reexecute.shared import marlin_gemm
+from mechanism.reexecute.shared import ARITHMETIC
 
 
 def align(
@@ -196,7 +197,7 @@ def simulate(  # noqa: PLR0913 - the layer's own operands
         launch_w2=launches[1],
         arch=chip.arch,
         kernel=kernel,
-        multiply=marlin_gemm,
+        arithmetic=ARITHMETIC,
     )
     first, second = (
         schedule(

@@ -11,9 +11,9 @@ import numpy as np
 
 from mechanism.errors import MechanismError
 from mechanism.kernel import vectors
+from mechanism.kernel.arithmetic import Arithmetic
 from mechanism.kernel.errors import KernelError
-from mechanism.kernel.gemm import Multiply
-from mechanism.reexecute.arithmetic import multiply_of
+from mechanism.reexecute.arithmetic import arithmetic_of
 
 DIFFERS = 1
 _NOT_VECTORS = ("readme", "licence", "license")
@@ -25,7 +25,7 @@ def check_vectors(folders: tuple[Path, ...], *, arithmetic: str) -> int:
     Raises MechanismError for an empty folder; and at the end, when all others were looked at, for files that
     cannot be read or are of an unknown kind. What each of them lacks is told on stderr.
     """
-    multiply = multiply_of(arithmetic)
+    by = arithmetic_of(arithmetic)
     equal = total = unread = 0
     for folder in folders:
         files = list(vector_files(folder))
@@ -36,7 +36,7 @@ def check_vectors(folders: tuple[Path, ...], *, arithmetic: str) -> int:
         for path in files:
             total += 1
             try:
-                check = _check(path, path.relative_to(folder).as_posix(), multiply)
+                check = _check(path, path.relative_to(folder).as_posix(), by)
             except (MechanismError, KernelError) as fault:
                 unread += 1
                 click.echo(f"{path}: {fault}", err=True)
@@ -62,10 +62,10 @@ def vector_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _check(path: Path, name: str, multiply: Multiply) -> vectors.Check:
+def _check(path: Path, name: str, arithmetic: Arithmetic) -> vectors.Check:
     try:
         if path.suffix == ".npz":
-            return vectors.recompute(name, _arrays(path), multiply=multiply)
+            return vectors.recompute(name, _arrays(path), arithmetic=arithmetic)
         if path.suffix == ".json":
             return vectors.document(name, json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as fault:

@@ -12,9 +12,9 @@ from mechanism.engine.asked import LaunchRequest
 from mechanism.engine.protocol import Constructed, ExecutedGemm, Identity, Layer, Result, Treatment
 from mechanism.errors import EngineError
 from mechanism.kernel import alignment, arrival
+from mechanism.kernel.arithmetic import NUMPY, Arithmetic
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights
-from mechanism.kernel.gemm import Multiply, marlin_gemm
 from mechanism.kernel.layer import LayerRun, moe_layer
 from mechanism.plugin import stable_construction
 from mechanism.values import frozen
@@ -26,19 +26,18 @@ SYMBOL = "simulated:moe_wna16_marlin_gemm"
 class SimulatedEngine:
     """The engine named `simulated`.
 
-    `multiply` is the implementation of its GEMM and `arithmetic` that one's name: cold processes take numpy,
-    which starts at once; re-execution may take another with equal bits.
+    Cold processes compute by numpy, which starts at once; re-execution may take another arithmetic, with
+    equal bits.
     """
 
     name: str = "simulated"
-    arithmetic: str = "numpy"
-    multiply: Multiply = marlin_gemm
+    arithmetic: Arithmetic = NUMPY
 
     def identity(self) -> Identity:
         """Which arithmetic it was is told; bits do not depend on it, nor on the version of numpy."""
         patched = {"construction": "stable"} if stable_construction.enabled() else {}
         versions = {"numpy": np.__version__, **patched}
-        return Identity(evidence="simulated", arithmetic=self.arithmetic, driver=None, versions=versions)
+        return Identity(evidence="simulated", arithmetic=self.arithmetic.name, driver=None, versions=versions)
 
     def apply(self, arrival: Mapping[str, Any], layer: Layer) -> tuple[int, ...]:
         """The order in which the alignment's atomics are served. Raises AlignmentError if it is none."""
@@ -85,7 +84,7 @@ class SimulatedEngine:
             launch_w2=second,
             arch=layer.arch,
             kernel=layer.kernel,
-            multiply=self.multiply,
+            arithmetic=self.arithmetic,
         )
         return Result(
             surfaces={"w13": run.w13, "activation": run.activation, "w2": run.w2, "output": run.output},

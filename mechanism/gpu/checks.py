@@ -25,6 +25,7 @@ from mechanism.gpu.multiply import GpuGemm, device_of
 from mechanism.kernel import alignment as aligning
 from mechanism.kernel import vectors
 from mechanism.kernel.activation import silu_and_mul
+from mechanism.kernel.arithmetic import Arithmetic
 from mechanism.kernel.configuration import choose
 from mechanism.kernel.dequantize import Weights
 from mechanism.kernel.errors import KernelError
@@ -155,7 +156,7 @@ def check_vectors(
         if "meta" not in arrays:
             continue  # instructions and sums: no GEMM
         try:
-            check = vectors.recompute(name, arrays, multiply=gemm)
+            check = vectors.recompute(name, arrays, arithmetic=Arithmetic(name="device", multiply=gemm))
         except (EngineError, KernelError) as reason:
             left_out.append({"file": name, "reason": str(reason)[:200]})
             continue

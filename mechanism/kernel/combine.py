@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 import numpy as np
 
 from mechanism.kernel import versions
 from mechanism.kernel.errors import ShapeError
 from mechanism.kernel.rounding import F32, Stored, add, narrow, storage, widen
+
+
+class Order(Enum):
+    """Which additions make a sum of routes."""
+
+    FOUR = "four"  # four fp32 accumulators, added up at the end
+    ONE = "one"  # one fp32 accumulator
+    SIXTEEN = "sixteen"  # every partial sum is rounded to 16 bits
+
+
+def order(top_k: int, kernel: str) -> Order:
+    """Those of a build, for so many routes (8.2, A.1, A.2)."""
+    build = versions.version(kernel)
+    if build.single_accumulator:
+        return Order.ONE
+    return Order.SIXTEEN if top_k in (2, 3, 4) and not build.fp32_small_sums else Order.FOUR
 
 
 def moe_sum(routed: Stored, *, top_k: int, dtype: str = "float16", kernel: str = versions.DEFAULT) -> Stored:
@@ -29,12 +47,11 @@ def moe_sum(routed: Stored, *, top_k: int, dtype: str = "float16", kernel: str =
             f"routed: expected {storage(dtype)} (tokens * {top_k}, H), got {routed.dtype} {routed.shape}"
         )
     terms = [widen(routed[route::top_k]) for route in range(top_k)]  # each small enough for a cache
-    build = versions.version(kernel)
-    if build.single_accumulator:
-        return narrow(_running(terms), dtype)  # RN16, once
-    if top_k in (2, 3, 4) and not build.fp32_small_sums:
+    how = order(top_k, kernel)
+    if how is Order.SIXTEEN:
         return _sixteen_bit(terms, dtype)
-    return narrow(_four_accumulators(terms), dtype)  # RN16, once
+    total = _running(terms) if how is Order.ONE else _four_accumulators(terms)
+    return narrow(total, dtype)  # RN16, once
 
 
 def _running(terms: list[F32]) -> F32:

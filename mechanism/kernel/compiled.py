@@ -6,30 +6,31 @@ goes the way of ``sums``.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from mechanism.kernel.arithmetic import Arithmetic
 from mechanism.kernel.compiled_ends import operands, survey
+from mechanism.kernel.compiled_layer import moe_sum, silu_and_mul
 from mechanism.kernel.compiled_loops import Given, sweep
 from mechanism.kernel.compiled_weights import STRIDE
+from mechanism.kernel.compiled_words import read_only
 from mechanism.kernel.dequantize import Weights, finite_up_to, packed_zeros
 from mechanism.kernel.finish import factors
 from mechanism.kernel.gemm import Executed, Multiply
 from mechanism.kernel.gemm import marlin_gemm as _marlin_gemm
-from mechanism.kernel.parallel import ordered, threads
+from mechanism.kernel.parallel import on_threads, threads
 from mechanism.kernel.rounding import F32, U16, U32, Stored, bits16
 from mechanism.kernel.schedule import Schedule
 from mechanism.kernel.sums import SliceSums, TileSums, cuts
 from mechanism.values import frozen
 
-Scalar = TypeVar("Scalar", bound=np.generic)
 Ints = npt.NDArray[np.int64]
 
 PIECES = 16  # pieces of work for each thread at least, so that none waits long for another
@@ -144,7 +145,7 @@ class CompiledSums(SliceSums):
     @cached_property
     def _operands(self) -> tuple[F32, npt.NDArray[np.int8], npt.NDArray[np.bool_]]:
         """A as ``compiled_ends.operands`` makes it."""
-        bits = _read_only(bits16(self._a))
+        bits = read_only(bits16(self._a))
         made = (
             np.empty(bits.size, dtype=np.float32),
             np.empty(bits.size, dtype=np.int8),
@@ -159,9 +160,9 @@ class CompiledSums(SliceSums):
         weights, layout = self._weights, self._layout
         values, exponents, _ = self._operands
         return Given(
-            packed=_read_only(np.ascontiguousarray(weights.qweight).view(np.uint32)),
-            scales=_read_only(_scales(weights).view(np.uint32)),
-            zeros=_read_only(_zeros(weights)),
+            packed=read_only(np.ascontiguousarray(weights.qweight).view(np.uint32)),
+            scales=read_only(_scales(weights).view(np.uint32)),
+            zeros=read_only(_zeros(weights)),
             a=values,
             exponents=exponents,
             rows_of=layout.routes // self._top_k,
@@ -197,7 +198,7 @@ class CompiledSums(SliceSums):
         largest = np.empty(len(experts), dtype=np.uint16)
         subnormal = np.empty(len(experts), dtype=np.bool_)
         chosen = np.array([expert for expert, _ in experts], dtype=np.int64)
-        survey(_read_only(bits16(weights.scales)), chosen, largest, subnormal)
+        survey(read_only(bits16(weights.scales)), chosen, largest, subnormal)
         rows = self._operands[2]
         all_finite = bool(rows.all())
         finite = finite_up_to(weights, largest.view(np.float16)).tolist()
@@ -218,7 +219,11 @@ class CompiledSums(SliceSums):
 
     def _sizes(self, items: list[Item]) -> list[int]:
         """How many sums each item has."""
-        return [math.prod(self._layout.shape(item)) for item in items]
+        starts, of_row = self._layout.starts.tolist(), 2 * self._layout.half * self._layout.most
+        return [
+            (starts[item.last_block] - starts[item.block]) * (item.last_tile - item.tile) * of_row
+            for item in items
+        ]
 
     def _sweep(
         self, items: list[Item], room: int, begins: Ints, sums: Callable[[], F32], weighted: F32, out: U16
@@ -232,7 +237,7 @@ class CompiledSums(SliceSums):
         turn, most = np.zeros(1, dtype=np.int64), max(1, AT_A_TIME // max(1, room * self._weights.k))
         numbers = np.array(items, dtype=np.int64).reshape(-1, len(Item._fields))
 
-        def serve(_thread: int) -> npt.NDArray[np.int32]:
+        def serve() -> npt.NDArray[np.int32]:
             mine, count = sums(), 0
             done = np.empty((slices, 4), dtype=np.int32)
             try:
@@ -250,7 +255,7 @@ class CompiledSums(SliceSums):
 
         count = min(compiled_threads(), len(items))
         try:
-            self._done = ordered(serve, range(count), most=count)
+            self._done = on_threads(serve, count)
         finally:
             end()
 
@@ -315,13 +320,6 @@ def _scales(weights: Weights) -> npt.NDArray[np.uint16]:
     return bits if weights.group != -1 else np.full_like(bits, _ONE)
 
 
-def _read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """The array as one that is contiguous and not written to: code is compiled for one kind of array."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
-
-
 @lru_cache(maxsize=32)
 def _slots(schedule: Schedule) -> npt.NDArray[np.int16]:
     """Slice ending after each k-tile, (blocks, column tiles, k-tiles); -1 for none. Kept, as ``cuts`` is."""
@@ -359,3 +357,4 @@ def _executed(schedule: Schedule, done: bytes) -> Executed:
 
 
 marlin_gemm: Multiply = partial(_marlin_gemm, summed=CompiledSums)
+ARITHMETIC = Arithmetic(name="numba", multiply=marlin_gemm, activate=silu_and_mul, combine=moe_sum)

@@ -8,14 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mechanism.kernel import versions
-from mechanism.kernel.activation import silu_and_mul
 from mechanism.kernel.alignment import Alignment
-from mechanism.kernel.combine import moe_sum
+from mechanism.kernel.arithmetic import NUMPY, Arithmetic
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, as_loaded
 from mechanism.kernel.devices import rests_on_driver_counts
 from mechanism.kernel.errors import AlignmentError, ShapeError
-from mechanism.kernel.gemm import Executed, Multiply, marlin_gemm
+from mechanism.kernel.gemm import Executed
 from mechanism.kernel.rounding import Stored, has_nan
 from mechanism.kernel.shapes import require_layer
 from mechanism.values import frozen
@@ -61,7 +60,7 @@ def moe_layer(  # noqa: PLR0913 - one forward pass and where it runs, named at e
     kernel: str = versions.DEFAULT,
     expert_map: bool = False,
     measured_silu: Mapping[int, int] | None = None,
-    multiply: Multiply = marlin_gemm,
+    arithmetic: Arithmetic = NUMPY,
 ) -> LayerRun:
     """One forward pass, bit for bit.
 
@@ -77,7 +76,7 @@ def moe_layer(  # noqa: PLR0913 - one forward pass and where it runs, named at e
         kernel: Build, as in ``versions``.
         expert_map: Whether the call has one: dropped routes then contribute +0.
         measured_silu: silu results of one device by gate bits (U2).
-        multiply: The implementation of the GEMM.
+        arithmetic: Who computes.
 
     Raises:
         ShapeError: Sizes that do not fit together, or that do not take the Marlin path.
@@ -87,14 +86,16 @@ def moe_layer(  # noqa: PLR0913 - one forward pass and where it runs, named at e
     top_k, group_size = topk_weights.shape[1], w13.k // w13.scales.shape[1]
     loaded13 = as_loaded(w13, group_size=group_size, intermediate=w2.k)
     loaded2 = as_loaded(w2, group_size=group_size, intermediate=w2.k)
-    first = multiply(hidden, loaded13, alignment, launch_w13, top_k=top_k, arch=arch, kernel=kernel)
+    first = arithmetic.multiply(
+        hidden, loaded13, alignment, launch_w13, top_k=top_k, arch=arch, kernel=kernel
+    )
     _require_slots(first.unwritten, expert_map=expert_map)
-    middle = silu_and_mul(first.output, dtype=w13.dtype, kernel=kernel, measured=measured_silu)
+    middle = arithmetic.activate(first.output, dtype=w13.dtype, kernel=kernel, measured=measured_silu)
     weights = np.ascontiguousarray(topk_weights).reshape(-1)
-    second = multiply(
+    second = arithmetic.multiply(
         middle.output, loaded2, alignment, launch_w2, top_k=1, arch=arch, kernel=kernel, topk_weights=weights
     )
-    output = moe_sum(second.output, top_k=top_k, dtype=w13.dtype, kernel=kernel)
+    output = arithmetic.combine(second.output, top_k=top_k, dtype=w13.dtype, kernel=kernel)
     surfaces = (first.output, middle.output, second.output, output)
     return LayerRun(
         w13=first.output,

@@ -1,19 +1,18 @@
-"""Independent pieces of work on a few threads, for machine code that lets go of the interpreter.
+"""One piece of work on a few threads, for machine code that lets go of the interpreter.
 
-Which thread takes which piece changes no bit: pieces share nothing that they write.
+Which thread does what of it changes no bit: they share nothing that they write, but whose turn it is.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
-Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
-MOST = 4  # more threads than that wait for the interpreter
+MOST = 4  # each brings memory of its own, and is soon done before the next one has started
 
 
 def threads() -> int:
@@ -24,24 +23,23 @@ def threads() -> int:
     return min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
 
 
-def ordered(work: Callable[[Piece], Result], pieces: Sequence[Piece], *, most: int) -> list[Result]:
-    """``[work(piece) for piece in pieces]``; the first exception met ends all of it and is raised here.
+def on_threads(work: Callable[[], Result], count: int) -> list[Result]:
+    """What ``work`` gives on each of ``count`` threads, in no order; this one is the first of them.
 
-    A thread that the system refuses is done without.
+    All of them end before the first exception that was met is raised here. A thread that the system refuses
+    is done without.
     """
-    results: dict[int, Result] = {}
+    results: list[Result] = []
     faults: list[BaseException] = []
-    queue = iter(enumerate(pieces))
 
     def serve() -> None:
         try:
-            for index, piece in _shared(queue, faults):
-                results[index] = work(piece)
+            results.append(work())
         except BaseException as fault:  # noqa: BLE001 - raised again by the caller's thread
             faults.append(fault)
 
     others = []
-    for _ in range(min(most, len(pieces)) - 1):
+    for _ in range(count - 1):
         thread = threading.Thread(target=serve, daemon=True)
         try:
             thread.start()
@@ -53,13 +51,4 @@ def ordered(work: Callable[[Piece], Result], pieces: Sequence[Piece], *, most: i
         thread.join()
     if faults:
         raise faults[0]
-    return [results[index] for index in range(len(pieces))]
-
-
-def _shared(queue: Iterator[tuple[int, Piece]], faults: list[BaseException]) -> Iterator[tuple[int, Piece]]:
-    """What is left of a queue, until somebody fails. ``next`` of an ``enumerate`` is one interpreter step."""
-    while not faults:
-        try:
-            yield next(queue)
-        except StopIteration:
-            return
+    return results

@@ -53,12 +53,12 @@ AMBIGUOUS_BF16: Final = frozenset(
 
 def ambiguous(gate_bits: U16, dtype: str) -> tuple[int, ...]:
     """The distinct gate patterns, ascending, whose silu depends on the hardware's 2^x."""
-    met = gate_bits[_depends(dtype).take(gate_bits)]
+    met = gate_bits[depends(dtype).take(gate_bits)]
     return tuple(sorted(set(met.tolist())))  # few; numpy's own `unique` imports more than a silu takes
 
 
 @cache
-def _depends(dtype: str) -> npt.NDArray[np.bool_]:
+def depends(dtype: str) -> npt.NDArray[np.bool_]:
     """Of every gate pattern, whether its silu depends on EX2."""
     known = np.zeros(1 << 16, dtype=np.bool_)
     known[sorted(AMBIGUOUS_FP16 if dtype == "float16" else AMBIGUOUS_BF16)] = True

@@ -8,7 +8,7 @@ there, by the loop that computes; nothing is copied from the plan afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from mechanism.kernel.alignment import Alignment
 from mechanism.kernel.chain import Chain, FastChain, GeneralChain, Rows
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, finite_operands, from_planes, operand_planes
-from mechanism.kernel.finish import expert_of_route, finish, routes_by_block
+from mechanism.kernel.finish import Routes, expert_of_route, finish, routes_by_block
 from mechanism.kernel.panel import Panel, activations, k_view
 from mechanism.kernel.rounding import F32, Stored, add, bits16, narrow, widen
 from mechanism.kernel.schedule import Schedule, Slice
@@ -28,7 +28,7 @@ from mechanism.values import frozen
 ROWS = 8  # rows that one fast chain aims at: enough work per numpy call, small enough for the cache
 WIDTH = 4096  # columns times warp rows likewise; fewer where there are more rows
 
-Executed = dict[tuple[int, int], list[tuple[int, int, int]]]
+Written = dict[tuple[int, int], list[tuple[int, int, int]]]
 """(cta, begin, end) of every slice that was summed, by block and column tile."""
 
 
@@ -56,7 +56,7 @@ class Walked:
     """What one pass over K left behind."""
 
     tiles: list[TileSums]
-    executed: Executed
+    executed: Written
 
 
 @frozen
@@ -116,7 +116,7 @@ class SliceSums:
         self._cuts = cuts(self._schedule)
         self._routes = routes_by_block(alignment)
         self._fast = weights.dtype == "float16"
-        self._executed: Executed = {}
+        self._executed: Written = {}
 
     def executed(self) -> tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]:
         """(block, column tile, ((cta, begin, end), ...)) of every tile that was summed, sorted."""
@@ -125,7 +125,7 @@ class SliceSums:
     def finished(self, topk_weights: F32 | None, *, fp32_reduce: bool) -> Stored:
         """What the GEMM writes, (routes, N): ``rounded``, then column scale and routing weight (6.6, 7.3)."""
         output = self.rounded(fp32_reduce=fp32_reduce)
-        return finish(output, self._weights, expert_of_route(self._alignment), topk_weights)
+        return finish(output, self._weights, self.experts, topk_weights)
 
     def rounded(self, *, fp32_reduce: bool) -> Stored:
         """The slices of every tile added up and rounded once, (routes, N); 0 for a route without a slot.
@@ -150,6 +150,11 @@ class SliceSums:
         walks.sort(key=lambda walk: -len(walk[0]))  # the longest first, for those who share them out
         for walked in self.walked(walks):
             yield from self._seen(walked)
+
+    @cached_property
+    def experts(self) -> Routes:
+        """Expert that computes each route; -1 for a route without a slot."""
+        return expert_of_route(self._alignment)
 
     @property
     def products(self) -> int:
@@ -288,7 +293,7 @@ class SliceSums:
         return GeneralChain(cut[0], cut[1], self._rule)  # type: ignore[arg-type]
 
 
-def _write_down(executed: Executed, run: _Run, index: int, end: int) -> None:
+def _write_down(executed: Written, run: _Run, index: int, end: int) -> None:
     for column_tile, ctas in zip(range(run.first, run.last), run.ctas, strict=True):
         done = executed.setdefault((run.block, column_tile), [])
         begin = done[-1][2] if done else 0  # where these accumulators started from +0

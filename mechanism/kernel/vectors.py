@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mechanism.kernel.alignment import Alignment
+from mechanism.kernel.arithmetic import NUMPY, Arithmetic
 from mechanism.kernel.atomic import outcomes
-from mechanism.kernel.combine import moe_sum
 from mechanism.kernel.configuration import Launch, choose, shared_memory
 from mechanism.kernel.dequantize import Weights
 from mechanism.kernel.devices import Device, registers
 from mechanism.kernel.errors import KernelError
-from mechanism.kernel.gemm import Multiply, marlin_gemm
 from mechanism.kernel.layer import moe_layer
 from mechanism.kernel.rounding import Stored, differing_bits
 from mechanism.kernel.schedule import Schedule
@@ -52,14 +51,14 @@ class Check:
     first: str = ""
 
 
-def recompute(name: str, arrays: Arrays, *, multiply: Multiply = marlin_gemm) -> Check:
+def recompute(name: str, arrays: Arrays, *, arithmetic: Arithmetic = NUMPY) -> Check:
     """Recompute one ``.npz`` file.
 
     Args:
         name: Name of the file; those of instructions and dot products tell architecture, dtype and shape:
             ``sm80_f16_m16n8k16.npz``, ``sm90_H200_bf16_k16.npz``.
         arrays: Its arrays.
-        multiply: The implementation of the GEMM.
+        arithmetic: Who computes GEMMs, and what else there is of layers.
 
     Raises:
         KernelError: A kind of file that is not known, or that lacks what its kind must hold.
@@ -68,9 +67,9 @@ def recompute(name: str, arrays: Arrays, *, multiply: Multiply = marlin_gemm) ->
         if {"A", "B", "C", "D"} <= arrays.keys():
             return _instruction(name, arrays)
         if "y_0220_k2" in arrays:
-            return _final_sums(name, arrays)
+            return _final_sums(name, arrays, arithmetic)
         if "meta" in arrays:
-            return _described(name, arrays, json.loads(str(arrays["meta"])), multiply)
+            return _described(name, arrays, json.loads(str(arrays["meta"])), arithmetic)
     except (KeyError, IndexError, TypeError, ValueError) as fault:
         if isinstance(fault, KernelError):
             raise
@@ -95,14 +94,15 @@ def _instruction(name: str, arrays: Arrays) -> Check:
     return _mma(name, wide, arch, dtype, arrays["A"].shape[1])
 
 
-def _described(name: str, arrays: Arrays, meta: Mapping[str, Any], multiply: Multiply) -> Check:
+def _described(name: str, arrays: Arrays, meta: Mapping[str, Any], arithmetic: Arithmetic) -> Check:
     if "hidden" in arrays:
-        return _layer(name, arrays, meta, multiply)
+        return _layer(name, arrays, meta, arithmetic)
     if "sample_c" in arrays:
-        return paper(name, arrays, meta, paper_weights(meta, set(arrays["expert_ids"].tolist())), multiply)
+        weights = paper_weights(meta, set(arrays["expert_ids"].tolist()))
+        return paper(name, arrays, meta, weights, arithmetic)
     if meta["use_atomic_add"]:
         return _atomic(name, arrays, meta)
-    got = _gemm(arrays, meta, _weights(arrays), multiply)
+    got = _gemm(arrays, meta, _weights(arrays), arithmetic)
     return _compared(name, got, arrays["c_bits" if "c_bits" in arrays else "c"])
 
 
@@ -199,10 +199,10 @@ def paper_weights(meta: Mapping[str, Any], experts: set[int]) -> Weights:
 
 
 def paper(
-    name: str, arrays: Arrays, meta: Mapping[str, Any], weights: Weights, multiply: Multiply = marlin_gemm
+    name: str, arrays: Arrays, meta: Mapping[str, Any], weights: Weights, arithmetic: Arithmetic = NUMPY
 ) -> Check:
     """Recompute a large file: its 512 sampled elements, and each row by its sha256."""
-    got = _gemm(arrays, meta, weights, multiply)
+    got = _gemm(arrays, meta, weights, arithmetic)
     sampled = _compared(name, got[arrays["sample_rows"], arrays["sample_cols"]], arrays["sample_c"])
     rows = [hashlib.sha256(row.tobytes()).hexdigest() for row in got]
     wrong = [
@@ -267,9 +267,9 @@ def _operands(arrays: Arrays, meta: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gemm(arrays: Arrays, meta: Mapping[str, Any], weights: Weights, multiply: Multiply) -> Stored:
+def _gemm(arrays: Arrays, meta: Mapping[str, Any], weights: Weights, arithmetic: Arithmetic) -> Stored:
     given = _operands(arrays, meta)
-    return multiply(weights=weights, fp32_reduce=meta["use_fp32_reduce"], **given).output
+    return arithmetic.multiply(weights=weights, fp32_reduce=meta["use_fp32_reduce"], **given).output
 
 
 def _atomic(name: str, arrays: Arrays, meta: Mapping[str, Any]) -> Check:
@@ -285,7 +285,7 @@ def _atomic(name: str, arrays: Arrays, meta: Mapping[str, Any]) -> Check:
     return Check(name=name, elements=want[0].size, differing=len(differing), first=first)
 
 
-def _layer(name: str, arrays: Arrays, meta: Mapping[str, Any], multiply: Multiply) -> Check:
+def _layer(name: str, arrays: Arrays, meta: Mapping[str, Any], arithmetic: Arithmetic) -> Check:
     checks = []
     for which in ("stable", "swap"):
         run = moe_layer(
@@ -298,7 +298,7 @@ def _layer(name: str, arrays: Arrays, meta: Mapping[str, Any], multiply: Multipl
             launch_w2=_launch(meta),
             arch=ARCHITECTURES[meta["mma_model"]],
             kernel=f"vllm=={meta['vllm']}",
-            multiply=multiply,
+            arithmetic=arithmetic,
         )
         checks += [
             _compared(f"{surface}_{which}", getattr(run, surface), arrays[f"{surface}_{which}"])
@@ -307,7 +307,7 @@ def _layer(name: str, arrays: Arrays, meta: Mapping[str, Any], multiply: Multipl
     return _joined(name, checks)
 
 
-def _final_sums(name: str, arrays: Arrays) -> Check:
+def _final_sums(name: str, arrays: Arrays, arithmetic: Arithmetic) -> Check:
     """Keys ``y_<version>_k<top_k>``."""
     checks = []
     for key in sorted(key for key in arrays if key.startswith("y_")):
@@ -316,7 +316,8 @@ def _final_sums(name: str, arrays: Arrays) -> Check:
         terms = arrays[f"x_k{top_k}"]
         rows = np.ascontiguousarray(terms).reshape(-1, terms.shape[2])
         kernel = f"vllm=={build[0]}.{build[1:-1]}.{build[-1]}"  # 0220 is 0.22.0
-        checks.append(_compared(key, moe_sum(rows, top_k=top_k, kernel=kernel), arrays[key]))
+        got = arithmetic.combine(rows, top_k=top_k, kernel=kernel)
+        checks.append(_compared(key, got, arrays[key]))
     return _joined(name, checks)
 
 

@@ -9,7 +9,7 @@ from mechanism.engine.identity import source_files
 from mechanism.fixture.obtain import obtain
 from mechanism.fixture.place import folder_of
 from mechanism.plan.geometry import block_size_m
-from mechanism.reexecute.arithmetic import multiply_of
+from mechanism.reexecute.arithmetic import arithmetic_of
 from mechanism.reexecute.compare import compare_records, source_differences, surface_agreement
 from mechanism.reexecute.compute import Outcome, Work
 from mechanism.reexecute.source import Source, read_bundle
@@ -27,7 +27,7 @@ def reexecute(
     If the recipe does not give the lock's fixture, steps 3 and 4 are left out, and the answer says so.
     Raises BundleError, FaultsError, FixtureError, KernelError or EngineError for what cannot be re-executed.
     """
-    multiply_of(arithmetic)  # refused here, before a fixture is built
+    arithmetic_of(arithmetic)  # refused here, before a fixture is built
     source = read_bundle(folder)
     treatments = distinct(source)
     fixture = obtain(source.plan.plan.fixture, cache, progress=progress)

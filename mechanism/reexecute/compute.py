@@ -19,7 +19,7 @@ from mechanism.fixture.store import verify
 from mechanism.kernel.errors import KernelError
 from mechanism.process import documents
 from mechanism.process.injected import require_legal
-from mechanism.reexecute.arithmetic import multiply_of
+from mechanism.reexecute.arithmetic import arithmetic_of
 from mechanism.reexecute.treatments import Treatment
 
 #: What a record says of a GEMM that executing it says too: which code was launched, which slices it summed.
@@ -67,7 +67,7 @@ def compute(work: Work, share: Sequence[tuple[Treatment, bytes]]) -> list[Outcom
 
     A treatment that cannot be executed is an Outcome with a fault; a fixture that is not its lock's raises.
     """
-    engine = SimulatedEngine(arithmetic=work.arithmetic, multiply=multiply_of(work.arithmetic))
+    engine = SimulatedEngine(arithmetic=arithmetic_of(work.arithmetic))
     layer = _layer(work)
     return [_outcome(work, treatment, data, layer, engine) for treatment, data in share]
 

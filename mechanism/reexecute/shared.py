@@ -6,8 +6,8 @@ The kernel itself starts no process, and cold processes, of which a campaign run
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from mechanism.kernel.gemm import Multiply
-from mechanism.kernel.gemm import marlin_gemm as _marlin_gemm
+from mechanism.kernel.arithmetic import Arithmetic
+from mechanism.kernel.gemm import marlin_gemm
 from mechanism.kernel.parallel import threads
 from mechanism.kernel.sums import SliceSums, Walk, Walked
 from mechanism.reexecute.forks import forked
@@ -24,4 +24,4 @@ class SharedSums(SliceSums):
         return forked(lambda walk: self.walk(*walk), walks, most=most)
 
 
-marlin_gemm: Multiply = partial(_marlin_gemm, summed=SharedSums)
+ARITHMETIC = Arithmetic(multiply=partial(marlin_gemm, summed=SharedSums))

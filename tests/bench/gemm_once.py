@@ -22,7 +22,7 @@ def ours(name: str) -> Callable[[], object]:
     from mechanism.kernel.alignment import stable  # noqa: PLC0415 - not in the environment of MMA-Sim
     from mechanism.kernel.configuration import Launch  # noqa: PLC0415
     from mechanism.kernel.dequantize import Weights  # noqa: PLC0415
-    from mechanism.reexecute.arithmetic import multiply_of  # noqa: PLC0415
+    from mechanism.reexecute.arithmetic import arithmetic_of  # noqa: PLC0415
 
     draw = np.random.default_rng(1)
     weights = Weights(
@@ -34,7 +34,7 @@ def ours(name: str) -> Callable[[], object]:
     alignment = stable([[0]] * ROWS, experts=1, block_size_m=BLOCK)
     tiles = ROWS // BLOCK * N // 128
     launch = Launch(tile_k=64, tile_n=128, threads=128, ctas_per_sm=0, grid=tiles)
-    multiply = multiply_of(name)
+    multiply = arithmetic_of(name).multiply
 
     def once() -> object:
         return multiply(rows, weights, alignment, launch, top_k=1, arch="sm_80")

@@ -20,7 +20,7 @@ from mechanism.kernel.dequantize import Weights
 from mechanism.kernel.layer import moe_layer
 from mechanism.plan import geometry
 from mechanism.plan.document import load_plan
-from mechanism.reexecute.arithmetic import multiply_of
+from mechanism.reexecute.arithmetic import arithmetic_of
 
 
 def layer(plan_path: Path, arithmetic: str) -> Callable[[], object]:
@@ -38,7 +38,7 @@ def layer(plan_path: Path, arithmetic: str) -> Callable[[], object]:
     )
     alignment = geometry.native(plan, next(iter(plan.histories)), tensors["topk_ids"].tolist())
     first, second = (geometry.launch(plan, gemm) for gemm in geometry.gemms(plan.fixture))
-    multiply = multiply_of(arithmetic)
+    by = arithmetic_of(arithmetic)
     return lambda: moe_layer(
         tensors["hidden"],
         w13,
@@ -49,7 +49,7 @@ def layer(plan_path: Path, arithmetic: str) -> Callable[[], object]:
         launch_w2=second,
         arch=plan.build.device.arch,
         kernel=plan.build.kernel,
-        multiply=multiply,
+        arithmetic=by,
     )
 
 

@@ -173,7 +173,7 @@ def test_rounding_to_half_of_every_neighbour() -> None:
     bits = np.concatenate([near.ravel() % 2**32, np.arange(0, 2**32, 65_521)]).astype(np.uint32)
     values = bits.view(np.float32)
     values = values[np.isfinite(values)]
-    got = np.array([ends._half(value) for value in values], dtype=np.uint16)
+    got = np.array([ends.half(value) for value in values], dtype=np.uint16)
     with np.errstate(over="ignore"):
         want = values.astype(np.float16).view(np.uint16)
     assert np.flatnonzero(got != want).tolist() == []
@@ -186,7 +186,7 @@ def test_every_half_times_a_routing_weight(factor: str) -> None:
     halves = np.arange(65536, dtype=np.uint16)
     halves = halves[~np.isnan(halves.view(np.float16))]
     weight = np.float32(np.float16(factor))
-    got = np.array([ends._scaled(half, weight) for half in halves], dtype=np.uint16)
+    got = np.array([ends.scaled(half, weight) for half in halves], dtype=np.uint16)
     want = bits16(multiply(widen(halves.view(np.float16)), np.full(len(halves), weight), "float16"))
     assert np.flatnonzero(got != want).tolist() == []
 

@@ -5,33 +5,38 @@ import threading
 import pytest
 
 from mechanism.kernel import parallel
-from mechanism.kernel.parallel import ordered, threads
+from mechanism.kernel.parallel import on_threads, threads
 
 
-@pytest.mark.parametrize("most", [1, 2, 5, 200])
-def test_results_are_in_the_order_of_the_pieces(most: int) -> None:
-    """However many threads; none is left behind."""
-    before = threading.active_count()
-    assert ordered(lambda piece: piece * piece, range(100), most=most) == [
-        piece * piece for piece in range(100)
-    ]
-    assert ordered(abs, (), most=most) == []
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_every_thread_works_once(count: int) -> None:
+    """All at the same time; the caller's is one of them, and none is left behind."""
+    before, together = threading.active_count(), threading.Barrier(count, timeout=60)
+
+    def work() -> threading.Thread:
+        together.wait()
+        return threading.current_thread()
+
+    used = on_threads(work, count)
+    assert len(set(used)) == len(used) == count
+    assert threading.main_thread() in used
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("most", [1, 3])
-def test_a_failure_is_raised_and_ends_the_rest(most: int) -> None:
+@pytest.mark.parametrize("where", ["here", "in another"])
+def test_a_failure_is_raised_when_all_have_ended(where: str) -> None:
     """In whichever thread it happened."""
-    seen = []
+    main, together, ended = threading.main_thread(), threading.Barrier(3, timeout=60), []
 
-    def work(piece: int) -> None:
-        seen.append(piece)
-        if piece >= 3:
-            raise KeyError(piece)
+    def work() -> None:
+        together.wait()
+        ended.append(threading.current_thread())
+        if (threading.current_thread() is main) == (where == "here"):
+            raise KeyError(where)
 
-    with pytest.raises(KeyError):
-        ordered(work, range(1000), most=most)
-    assert len(seen) <= 3 + most
+    with pytest.raises(KeyError, match=where):
+        on_threads(work, 3)
+    assert len(set(ended)) == 3
 
 
 def test_refused_threads_are_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +46,7 @@ def test_refused_threads_are_done_without(monkeypatch: pytest.MonkeyPatch) -> No
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert ordered(abs, [-1, 2, -3], most=4) == [1, 2, 3]
+    assert on_threads(threading.current_thread, 4) == [threading.main_thread()]
 
 
 def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from mechanism.kernel import sums
 from mechanism.kernel.rounding import bits16
 from mechanism.reexecute import forks, shared
 from mechanism.reexecute.forks import forked
-from mechanism.reexecute.shared import marlin_gemm
+from mechanism.reexecute.shared import ARITHMETIC
 from tests.kernel.kernel_setup import launch, problem
 
 HERE = os.getpid()
@@ -339,7 +339,7 @@ def test_processes_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in ("1", "4"):
         monkeypatch.setenv("MECHANISM_THREADS", count)
         runs.append(
-            marlin_gemm(
+            ARITHMETIC.multiply(
                 given.a, given.weights, given.alignment, launch(64, 128, 9), top_k=given.top_k, arch="sm_86"
             )
         )
@@ -363,5 +363,7 @@ def test_small_gemms_are_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     given = problem(21, tokens=8, n=256, k=256)
     monkeypatch.setattr(os, "fork", counted := _Counted())
     monkeypatch.setenv("MECHANISM_THREADS", "4")
-    marlin_gemm(given.a, given.weights, given.alignment, launch(64, 128, 9), top_k=given.top_k, arch="sm_86")
+    ARITHMETIC.multiply(
+        given.a, given.weights, given.alignment, launch(64, 128, 9), top_k=given.top_k, arch="sm_86"
+    )
     assert counted.times == 0

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -282,14 +283,14 @@ def test_the_chosen_arithmetic_is_the_one_that_computes(
 ) -> None:
     """Not only its name: a numba whose bits are wrong makes every record differ."""
     compiled = pytest.importorskip("mechanism.kernel.compiled", reason="needs the extra fast")
-    right = compiled.marlin_gemm
+    right = compiled.ARITHMETIC
 
     def wrong(*args: Any, **kwargs: Any) -> Any:
-        made = right(*args, **kwargs)
+        made = right.multiply(*args, **kwargs)
         made.output.view(np.uint16)[0, 0] ^= 1
         return made
 
-    monkeypatch.setattr(compiled, "marlin_gemm", wrong)
+    monkeypatch.setattr(compiled, "ARITHMETIC", replace(right, multiply=wrong))
     folder = forge.write(forge.seal(rebuilt.copy()), tmp_path / "bundle")
     assert {a for a, _ in differing(reexecute(folder, cache, arithmetic="numba", jobs=1))} == set(
         rebuilt.records
