@@ -7,7 +7,7 @@ goes the way of ``sums``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -88,16 +88,14 @@ def compiled_threads() -> int:
 class CompiledSums(SliceSums):
     """``SliceSums`` with its inner loops compiled."""
 
-    _done: Sequence[npt.NDArray[np.int32]] = ()  # what each `sweep` wrote down
+    _done: npt.NDArray[np.int32] | None = None  # what `sweep` wrote down
 
     def executed(self) -> Executed:
         """As in ``SliceSums``. Of what the loops summed, only who was to sum it comes from the schedule."""
         tiles = super().executed()
-        if not self._done:
+        if self._done is None:
             return tiles
-        done = np.concatenate(self._done)
-        place = (done[:, 0].astype(np.int64) << 40) | (done[:, 1].astype(np.int64) << 20) | done[:, 2]
-        mine = _executed(self._schedule, done[np.argsort(place)].tobytes())
+        mine = _executed(self._schedule, self._done.tobytes())
         return tuple(sorted(tiles + mine)) if tiles else mine
 
     def finished(self, topk_weights: F32 | None, *, fp32_reduce: bool) -> Stored:
@@ -126,7 +124,7 @@ class CompiledSums(SliceSums):
 
     def __iter__(self) -> Iterator[TileSums]:
         inside, outside = self._split
-        self._done = ()
+        self._done = None
         if not inside:
             yield from super().__iter__()
             return
@@ -177,8 +175,7 @@ class CompiledSums(SliceSums):
 
     @cached_property
     def _layout(self) -> Layout:
-        slots = _slots(self._schedule)
-        counts = (slots >= 0).sum(axis=2)
+        slots, counts = _slots(self._schedule)
         return Layout(
             routes=np.concatenate([np.empty(0, dtype=np.int64), *self._routes]),
             starts=np.cumsum([0] + [len(routes) for routes in self._routes]),
@@ -233,21 +230,17 @@ class CompiledSums(SliceSums):
         ``room`` is the most sums of an item; the other arguments are as for ``sweep``.
         """
         layout, given = self._layout, self._given
-        slices = sum(_tiles(item) for item in items) * layout.most
+        done = np.full((*layout.counts.shape, layout.most, 2), -1, dtype=np.int32)
         turn, most = np.zeros(1, dtype=np.int64), max(1, AT_A_TIME // max(1, room * self._weights.k))
         numbers = np.array(items, dtype=np.int64).reshape(-1, len(Item._fields))
 
-        def serve() -> npt.NDArray[np.int32]:
-            mine, count = sums(), 0
-            done = np.empty((slices, 4), dtype=np.int32)
+        def serve() -> None:
+            mine = sums()
             try:
                 while turn[0] < len(items):
-                    count = sweep(
-                        given, numbers, turn, most, begins, mine, layout.routes, weighted, out, done, count
-                    )
+                    sweep(given, numbers, turn, most, begins, mine, layout.routes, weighted, out, done)
             finally:
                 end()
-            return done[:count]
 
         def end() -> None:
             """No more turns: there are none left, or somebody met a fault or a Ctrl-C."""
@@ -255,9 +248,10 @@ class CompiledSums(SliceSums):
 
         count = min(compiled_threads(), len(items))
         try:
-            self._done = on_threads(serve, count)
+            on_threads(serve, count)
         finally:
             end()
+        self._done = done
 
     def _tile_sums(self, item: Item, sums: F32) -> Iterator[TileSums]:
         """One for each block and run of column tiles with equally many slices."""
@@ -273,11 +267,6 @@ class CompiledSums(SliceSums):
                     columns=slice((item.tile + low) * half, (item.tile + high) * half),
                     slices=tuple(sums[: counts[low], rows, :, low * half : high * half]),
                 )
-
-
-def _tiles(item: Item) -> int:
-    """Tiles of all its blocks."""
-    return (item.last_block - item.block) * (item.last_tile - item.tile)
 
 
 def _pieces(items: list[Item], count: int, per: int) -> list[Item]:
@@ -321,15 +310,17 @@ def _scales(weights: Weights) -> npt.NDArray[np.uint16]:
 
 
 @lru_cache(maxsize=32)
-def _slots(schedule: Schedule) -> npt.NDArray[np.int16]:
-    """Slice ending after each k-tile, (blocks, column tiles, k-tiles); -1 for none. Kept, as ``cuts`` is."""
+def _slots(schedule: Schedule) -> tuple[npt.NDArray[np.int16], Ints]:
+    """Slice ending after each k-tile, (blocks, column tiles, k-tiles); -1 for none. How many of each tile.
+
+    Kept, as ``cuts`` is.
+    """
     slots = np.full((schedule.padded_blocks, schedule.n_tiles, schedule.k_tiles), -1, dtype=np.int16)
     for block, tiles in enumerate(cuts(schedule)):
         for column, slices in enumerate(tiles):
             for index, part in enumerate(slices):
                 slots[block, column, part.end - 1] = index
-    slots.flags.writeable = False
-    return slots
+    return read_only(slots), read_only((slots >= 0).sum(axis=2))
 
 
 @lru_cache(maxsize=32)
@@ -338,21 +329,20 @@ def _ctas(schedule: Schedule) -> npt.NDArray[np.int32]:
     parts = [[[part.cta for part in slices] for slices in tiles] for tiles in cuts(schedule)]
     most = max((len(ctas) for tiles in parts for ctas in tiles), default=0)
     padded = [[ctas + [-1] * (most - len(ctas)) for ctas in tiles] for tiles in parts]
-    made = np.array(padded, dtype=np.int32).reshape(schedule.padded_blocks, schedule.n_tiles, most)
-    made.flags.writeable = False
-    return made
+    return read_only(np.array(padded, dtype=np.int32).reshape(schedule.padded_blocks, schedule.n_tiles, most))
 
 
 @lru_cache(maxsize=4)
 def _executed(schedule: Schedule, done: bytes) -> Executed:
     """Slices as `sweep` wrote them down, by tile and with their CTAs. Kept, few as they are large."""
-    block, column, begin, end = np.frombuffer(done, dtype=np.int32).reshape(-1, 4).T
+    ctas = _ctas(schedule)
+    bounds = np.frombuffer(done, dtype=np.int32).reshape(*ctas.shape, 2)
+    summed = bounds[..., 1] >= 0
+    block, column, _ = np.nonzero(summed)
     edges = np.flatnonzero(np.diff(block, prepend=-1) | np.diff(column, prepend=-1))
-    slot = np.arange(len(block)) - np.repeat(edges, np.diff(edges, append=len(block)))
-    cta = _ctas(schedule)[block, column, slot]
-    parts = list(zip(cta.tolist(), begin.tolist(), end.tolist(), strict=True))
-    bounds = pairwise([*edges.tolist(), len(block)])
-    where = zip(block[edges].tolist(), column[edges].tolist(), bounds, strict=True)
+    parts = list(zip(ctas[summed].tolist(), *bounds[summed].T.tolist(), strict=True))
+    runs = pairwise([*edges.tolist(), len(block)])
+    where = zip(block[edges].tolist(), column[edges].tolist(), runs, strict=True)
     return tuple((row, place, tuple(parts[low:high])) for row, place, (low, high) in where)
 
 

@@ -21,7 +21,7 @@ from mechanism.kernel.compiled_steps import peaks, step8, step16
 from mechanism.kernel.compiled_weights import FIELDS, MOST_WORDS, STRIDE, dequantize, turn_to
 from mechanism.kernel.compiled_words import compiled, next_turn, part, round_by, roundings
 
-INLINED = "03ecb7271574dd2748cf856dd31a292da18acff7311ff25d88b6be91e628a9c4"
+INLINED = "85fe4e53f9098fde88d308b2fc87ea30e3f1ae519b3f59eaaac0733d617cf21d"
 
 ROOM = 1 << 14  # accumulators that are kept at a time: what stays in a core's own cache
 
@@ -64,7 +64,7 @@ class Given(NamedTuple):
 
 
 @compiled
-def sweep(given, items, turn, most, begins, sums, routes, weighted, out, done, count):
+def sweep(given, items, turn, most, begins, sums, routes, weighted, out, done):
     """Every slice of the pieces of work that are next, and their sums if these are wanted.
 
     Args:
@@ -78,22 +78,17 @@ def sweep(given, items, turn, most, begins, sums, routes, weighted, out, done, c
         routes: int64, output row of each row of each block, block after block.
         weighted: fp32 (routes,), routing weights rounded to fp16; empty for none.
         out: Out, uint16 (routes, N), fp16 bits: slices added up, and weighted; without rows, they are not.
-        done: Out, int32 (slices, 4): block, column tile, k-tiles [begin, end), as they were summed.
-        count: Rows of ``done`` so far.
-
-    Returns:
-        The new count.
+        done: Out, int32 (blocks, column tiles, slices, 2): k-tiles [begin, end) of each, as they were summed.
     """
     for _ in range(most):
         index = next_turn(turn)
         if index >= items.shape[0]:
             break
         mine = sums[begins[index] :]
-        count = walk(given, items[index], mine, done, count)
+        walk(given, items[index], mine, done)
         if out.shape[0] > 0:
             half_tile = 4 * given.tile_words
             add_up(mine, items[index], given.counts, given.starts, routes, half_tile, weighted, out)
-    return count
 
 
 class Scratch(NamedTuple):
@@ -119,8 +114,8 @@ class Scratch(NamedTuple):
 
 
 @part
-def walk(given, item, sums, done, count):
-    """Blocks of one expert, for a run of column tiles; gives the new count. Arguments as for ``sweep``."""
+def walk(given, item, sums, done):
+    """Blocks of one expert, for a run of column tiles. Arguments as for ``sweep``."""
     _, block0, block1, tile0, tile1, _ = item
     rows, warp_rows = given.starts[block1] - given.starts[block0], given.tile_k // 32
     per = max(1, MOST_WORDS // given.tile_words)  # column tiles of a piece
@@ -145,8 +140,7 @@ def walk(given, item, sums, done, count):
         group = -1
         for tile in range(given.slots.shape[2]):
             group = _advance(given, item, scratch, filled, words, tile, group)
-            count = _release(given, item, scratch, first, last, tile, sums, done, count)
-    return count
+            _release(given, item, scratch, first, last, tile, sums, done)
 
 
 @part
@@ -192,7 +186,7 @@ def _advance(given, item, scratch, filled, words, tile, group):
 
 
 @part
-def _release(given, item, scratch, first, last, tile, sums, done, count):
+def _release(given, item, scratch, first, last, tile, sums, done):
     """Let go of every slice of column tiles ``[first, last)`` that ends after k-tile ``tile``."""
     _, block0, block1, tile0, tile1, _ = item
     tile_words, starts, begun = given.tile_words, given.starts, scratch.begun
@@ -203,9 +197,8 @@ def _release(given, item, scratch, first, last, tile, sums, done, count):
             slot = given.slots[block, column, tile]
             if slot < 0:
                 continue
-            done[count, 0], done[count, 1] = block, column
-            done[count, 2], done[count, 3] = begun[block - block0, column - tile0], tile + 1
-            count += 1
+            done[block, column, slot, 0] = begun[block - block0, column - tile0]
+            done[block, column, slot, 1] = tile + 1
             begun[block - block0, column - tile0] = tile + 1
             piece = (column - first) // per
             for row in range(starts[block] - starts[block0], starts[block + 1] - starts[block0]):
@@ -217,7 +210,6 @@ def _release(given, item, scratch, first, last, tile, sums, done, count):
                     sums[(slot * rows + row) * 2 * width + (column - tile0) * 4 * tile_words :],
                     width,
                 )
-    return count
 
 
 @part

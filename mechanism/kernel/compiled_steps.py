@@ -70,9 +70,8 @@ def peaks(fa, at, fb, length, peak):
     """Largest exponent field of the products of one step, by column.
 
     Args:
-        fa: int8 (rows, K), exponents of A.
-        row: Which row.
-        at: Which k is the step's first.
+        fa: int8, flat, exponents of A.
+        at: Where those of the row and of the step's first k are.
         fb: int32 (length * FIELDS,), bytes, from ``dequantize``.
         length: L, 8 or 16.
         peak: Out, int32 (FIELDS,), bytes; 38 or more.
@@ -134,9 +133,8 @@ def step8(a, at, b, peak, acc, to):
     """One step of eight products of one row (Turing, Ampere, Ada: F = 24), while rounding toward zero.
 
     Args:
-        a: fp32 (rows, K), the operands, dropped.
-        row: Which row.
-        at: Which k is the step's first.
+        a: fp32, flat, the operands, dropped.
+        at: Where those of the row and of the step's first k are.
         b: fp32 (8 * STRIDE,), from ``dequantize``.
         peak: int32 (FIELDS,), from ``peaks``.
         acc: In and out, fp32; from ``to``.

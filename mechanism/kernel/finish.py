@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -41,19 +43,29 @@ def factors(topk_weights: F32, dtype: str) -> F32:
     return widen(narrow(topk_weights, dtype))
 
 
+@lru_cache(maxsize=8)
 def routes_by_block(alignment: Alignment) -> tuple[Routes, ...]:
-    """Valid routes of every padded block, in slot order: ``block_routes`` of all blocks at once."""
+    """Valid routes of every padded block, in slot order: ``block_routes`` of all blocks at once.
+
+    Kept, as ``expert_of_route`` is: both GEMMs of a layer have the same alignment.
+    """
     slots, valid = _slots(alignment)
-    return tuple(block[mine] for block, mine in zip(slots, valid, strict=True))
+    return tuple(_fixed(block[mine]) for block, mine in zip(slots, valid, strict=True))
 
 
+@lru_cache(maxsize=8)
 def expert_of_route(alignment: Alignment) -> Routes:
     """Expert that computes each route; -1 for a route without a slot."""
     slots, valid = _slots(alignment)
     experts = np.full(alignment.routes, -1, dtype=np.intp)
     of_slot = np.broadcast_to(np.array(alignment.expert_ids, dtype=np.intp)[:, np.newaxis], slots.shape)
     experts[slots[valid]] = of_slot[valid]
-    return experts
+    return _fixed(experts)
+
+
+def _fixed(routes: Routes) -> Routes:
+    routes.flags.writeable = False
+    return routes
 
 
 def _slots(alignment: Alignment) -> tuple[Routes, npt.NDArray[np.bool_]]:

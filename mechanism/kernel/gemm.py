@@ -80,7 +80,7 @@ def marlin_gemm(  # noqa: PLR0913 - the operator's own arguments, named at every
     _require(a, weights, alignment, launch, top_k=top_k, topk_weights=topk_weights)
     sums = summed(a, weights, alignment, launch, top_k=top_k, arch=arch, kernel=kernel)
     output = sums.finished(topk_weights, fp32_reduce=fp32_reduce)
-    unwritten = tuple(np.flatnonzero(sums.experts < 0).tolist())
+    unwritten = tuple(np.flatnonzero(expert_of_route(alignment) < 0).tolist())
     output[list(unwritten)] = 0
     return Gemm(output=output, executed=sums.executed(), unwritten=unwritten)
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import TypeVar
-
-Result = TypeVar("Result")
 
 MOST = 4  # each brings memory of its own, and is soon done before the next one has started
 
@@ -23,18 +20,17 @@ def threads() -> int:
     return min(MOST, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
 
 
-def on_threads(work: Callable[[], Result], count: int) -> list[Result]:
-    """What ``work`` gives on each of ``count`` threads, in no order; this one is the first of them.
+def on_threads(work: Callable[[], object], count: int) -> None:
+    """``work()`` on each of ``count`` threads; this one is the first of them.
 
     All of them end before the first exception that was met is raised here. A thread that the system refuses
     is done without.
     """
-    results: list[Result] = []
     faults: list[BaseException] = []
 
     def serve() -> None:
         try:
-            results.append(work())
+            work()
         except BaseException as fault:  # noqa: BLE001 - raised again by the caller's thread
             faults.append(fault)
 
@@ -51,4 +47,3 @@ def on_threads(work: Callable[[], Result], count: int) -> list[Result]:
         thread.join()
     if faults:
         raise faults[0]
-    return results

@@ -106,9 +106,10 @@ def bits16(stored: Stored) -> U16:
 
 
 def has_nan(stored: Stored) -> bool:
-    """Whether any of these 16-bit values is a NaN."""
-    infinite = np.uint16(0x7C00 if stored.dtype == np.float16 else 0x7F80)
-    return bool(((bits16(stored) & np.uint16(0x7FFF)) > infinite).any())
+    """Whether any of these 16-bit values is a NaN: more than the bits of Inf, of either sign."""
+    infinite = 0x7C00 if stored.dtype == np.float16 else 0x7F80
+    largest = bits16(stored).view(np.int16).max(initial=0), bits16(stored).max(initial=0)
+    return bool(largest[0] > infinite or largest[1] > 0x8000 + infinite)  # positive ones; negative ones
 
 
 def differing_bits(got: npt.NDArray[np.generic], want: npt.NDArray[np.generic]) -> npt.NDArray[np.intp]:

@@ -8,7 +8,7 @@ there, by the loop that computes; nothing is copied from the plan afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from mechanism.kernel.alignment import Alignment
 from mechanism.kernel.chain import Chain, FastChain, GeneralChain, Rows
 from mechanism.kernel.configuration import Launch
 from mechanism.kernel.dequantize import Weights, finite_operands, from_planes, operand_planes
-from mechanism.kernel.finish import Routes, expert_of_route, finish, routes_by_block
+from mechanism.kernel.finish import expert_of_route, finish, routes_by_block
 from mechanism.kernel.panel import Panel, activations, k_view
 from mechanism.kernel.rounding import F32, Stored, add, bits16, narrow, widen
 from mechanism.kernel.schedule import Schedule, Slice
@@ -125,7 +125,7 @@ class SliceSums:
     def finished(self, topk_weights: F32 | None, *, fp32_reduce: bool) -> Stored:
         """What the GEMM writes, (routes, N): ``rounded``, then column scale and routing weight (6.6, 7.3)."""
         output = self.rounded(fp32_reduce=fp32_reduce)
-        return finish(output, self._weights, self.experts, topk_weights)
+        return finish(output, self._weights, expert_of_route(self._alignment), topk_weights)
 
     def rounded(self, *, fp32_reduce: bool) -> Stored:
         """The slices of every tile added up and rounded once, (routes, N); 0 for a route without a slot.
@@ -150,11 +150,6 @@ class SliceSums:
         walks.sort(key=lambda walk: -len(walk[0]))  # the longest first, for those who share them out
         for walked in self.walked(walks):
             yield from self._seen(walked)
-
-    @cached_property
-    def experts(self) -> Routes:
-        """Expert that computes each route; -1 for a route without a slot."""
-        return expert_of_route(self._alignment)
 
     @property
     def products(self) -> int:

@@ -11,13 +11,13 @@ from mechanism.kernel.parallel import on_threads, threads
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_every_thread_works_once(count: int) -> None:
     """All at the same time; the caller's is one of them, and none is left behind."""
-    before, together = threading.active_count(), threading.Barrier(count, timeout=60)
+    before, together, used = threading.active_count(), threading.Barrier(count, timeout=60), []
 
-    def work() -> threading.Thread:
+    def work() -> None:
         together.wait()
-        return threading.current_thread()
+        used.append(threading.current_thread())
 
-    used = on_threads(work, count)
+    on_threads(work, count)
     assert len(set(used)) == len(used) == count
     assert threading.main_thread() in used
     assert threading.active_count() == before
@@ -46,7 +46,9 @@ def test_refused_threads_are_done_without(monkeypatch: pytest.MonkeyPatch) -> No
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert on_threads(threading.current_thread, 4) == [threading.main_thread()]
+    used = []
+    on_threads(lambda: used.append(threading.current_thread()), 4)
+    assert used == [threading.main_thread()]
 
 
 def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:

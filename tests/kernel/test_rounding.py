@@ -26,6 +26,16 @@ def test_narrow_rounds_to_nearest_even(dtype: str, bits: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
+def test_which_16_bit_values_are_nan(dtype: str) -> None:
+    """Every pattern by itself, and none at all."""
+    every = np.arange(1 << 16, dtype=np.uint16)
+    want = np.isnan(rounding.widen(every.view(rounding.storage(dtype))))
+    got = [rounding.has_nan(every[at : at + 1].view(rounding.storage(dtype))) for at in range(1 << 16)]
+    assert got == want.tolist()
+    assert not rounding.has_nan(every[:0].view(rounding.storage(dtype)))
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
 def test_ties_go_to_even_at_every_16_bit_value(dtype: str) -> None:
     """Half way between neighbours, exhaustively, and one fp32 ulp to either side."""
     low = np.arange(0x7C00 if dtype == "float16" else 0x7F80, dtype=np.uint16)[:-1]
