@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mechanism.kernel.compiled_words import bits32, compiled, part, value32
+from mechanism.kernel.compiled_words import bits32, compiled, part, round_by, roundings, value32
 
-INLINED = "52be02ed42396413d696ea0818ecd46cf42462bda51cf58bfe6df4cd3accc44c"  # see `compiled_loops`
+INLINED = "64f46c0a4f623dceecbb61654c96ec150f453d6710274d92583ac535b072a976"  # see `compiled_loops`
 
 DROP = 60  # A is taken times 2^-DROP: see `compiled_steps`
 BIAS = 127 + DROP  # what is taken off the exponent fields of A
@@ -32,6 +32,8 @@ def operands(bits, tile_k, interleaved, values, exponents, finite):
             -14, zeros have ZERO.
         finite: Out, bool (rows,).
     """
+    _, to_nearest, before = roundings()
+    round_by(to_nearest)
     warp_rows = tile_k // 32
     rows = _U(bits.shape[0])
     for row in range(rows):
@@ -53,6 +55,7 @@ def operands(bits, tile_k, interleaved, values, exponents, finite):
                         most = max(most, np.uint16(magnitude))
                     to += rows * _U(16)
         finite[row] = most < np.uint16(0x7C00)
+    round_by(before)
 
 
 @compiled
@@ -137,7 +140,9 @@ def add_up(sums, item, counts, starts, routes, half_tile, weighted, out):
                 for plane in range(2):
                     at = ((row - starts[block0]) * 2 + plane) * width + (column - tile0) * half_tile
                     last = counts[block, column] - 1
-                    buffer[:] = sums[at + last * rows * 2 * width :][:half_tile]
+                    highest = sums[at + last * rows * 2 * width :]
+                    for c in range(half_tile):
+                        buffer[c] = highest[c]
                     for earlier in range(last - 1, -1, -1):
                         lower = sums[at + earlier * rows * 2 * width :]
                         for c in range(half_tile):
@@ -164,8 +169,10 @@ def activate(gate_and_up, table, depends, positive, out):
         positive: Whether -0 of up becomes +0 first (A.2).
         out: Out, uint16 (rows, I).
     """
+    _, to_nearest, before = roundings()
+    round_by(to_nearest)
     width, met = out.shape[1], np.uint8(0)
-    plus = np.float32(0 if positive else -0.0)  # x - 0 is x, -0 too
+    plus = np.float32(0 if positive else -0.0)  # x + -0 is x, and that of -0 is -0
     for row in range(out.shape[0]):
         gates, ups, made = gate_and_up[row, :width], gate_and_up[row, width:], out[row]
         for c in range(width):
@@ -173,6 +180,7 @@ def activate(gate_and_up, table, depends, positive, out):
             met |= np.uint8(depends[gates[c]])
         for c in range(width):
             made[c] = scaled(made[c], wide(ups[c]) + plus)
+    round_by(before)
     return met != 0
 
 
@@ -187,6 +195,8 @@ def add_routes(routed, top_k, accumulators, rounded, out):
         rounded: Whether every partial sum is rounded to 16 bits.
         out: Out, uint16 (tokens, H).
     """
+    _, to_nearest, before = roundings()
+    round_by(to_nearest)
     sums = np.empty((4, _RUN), dtype=np.float32)
     for token in range(out.shape[0]):
         for low in range(0, out.shape[1], _RUN):
@@ -204,3 +214,4 @@ def add_routes(routed, top_k, accumulators, rounded, out):
                 # what was not used is +0, which changes nothing: no sum here is -0
                 total = ((sums[0, c] + sums[1, c]) + sums[2, c]) + sums[3, c]  # RNE
                 out[token, low + c] = half(total)
+    round_by(before)

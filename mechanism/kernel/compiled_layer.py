@@ -30,7 +30,7 @@ def silu_and_mul(
     table = silu.table(dtype)
     if measured:
         table = table.copy()
-        table[list(measured)] = list(measured.values())
+        table[np.array(list(measured), dtype=np.uint16)] = list(measured.values())
     bits = read_only(bits16(w13))
     out = np.empty((bits.shape[0], bits.shape[1] // 2), dtype=np.uint16)
     positive = versions.version(kernel).positive_zero_up

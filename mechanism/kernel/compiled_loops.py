@@ -5,7 +5,7 @@ Compiled without fast-math: every operation here is the one that is written. Wha
 finite fp16 operands come here.
 
 numba throws kept machine code away when the file of its function changes, not when one of the functions that
-went into it does. Only `sweep` is kept, and two of `compiled_ends`. INLINED, there and here, is the digest
+went into it does. Only `sweep` is kept, and some of `compiled_ends`. INLINED, there and here, is the digest
 of what else went in, held by a test.
 """
 
@@ -21,7 +21,7 @@ from mechanism.kernel.compiled_steps import peaks, step8, step16
 from mechanism.kernel.compiled_weights import FIELDS, MOST_WORDS, STRIDE, dequantize, turn_to
 from mechanism.kernel.compiled_words import compiled, next_turn, part, round_by, roundings
 
-INLINED = "85fe4e53f9098fde88d308b2fc87ea30e3f1ae519b3f59eaaac0733d617cf21d"
+INLINED = "f0cc986698c14750642d017a04c1a03874692dda675a53262c2f15c4f8ae84af"
 
 ROOM = 1 << 14  # accumulators that are kept at a time: what stays in a core's own cache
 
@@ -80,6 +80,8 @@ def sweep(given, items, turn, most, begins, sums, routes, weighted, out, done):
         out: Out, uint16 (routes, N), fp16 bits: slices added up, and weighted; without rows, they are not.
         done: Out, int32 (blocks, column tiles, slices, 2): k-tiles [begin, end) of each, as they were summed.
     """
+    _, to_nearest, before = roundings()
+    round_by(to_nearest)
     for _ in range(most):
         index = next_turn(turn)
         if index >= items.shape[0]:
@@ -89,6 +91,7 @@ def sweep(given, items, turn, most, begins, sums, routes, weighted, out, done):
         if out.shape[0] > 0:
             half_tile = 4 * given.tile_words
             add_up(mine, items[index], given.counts, given.starts, routes, half_tile, weighted, out)
+    round_by(before)
 
 
 class Scratch(NamedTuple):
@@ -137,7 +140,7 @@ def walk(given, item, sums, done):
             low = (first + piece * per) * given.tile_words
             scratch.lows[piece] = min(low, given.packed.shape[2] - np.int64(words))
         scratch.acc[:] = np.float32(0)
-        group = -1
+        group = np.int64(-1)  # one kind throughout, or `_advance` is compiled twice
         for tile in range(given.slots.shape[2]):
             group = _advance(given, item, scratch, filled, words, tile, group)
             _release(given, item, scratch, first, last, tile, sums, done)
@@ -155,7 +158,7 @@ def _advance(given, item, scratch, filled, words, tile, group):
     a, fa, length, warp_rows = given.a, given.exponents, given.length, given.tile_k // 32
     values, fields, peak, acc = scratch.values, scratch.fields, scratch.peak, scratch.acc
     of_group = scratch.of_group  # all of it: a view of a part is counted by every thread, at a price
-    to_zero, to_nearest = roundings()
+    to_zero, to_nearest, _ = roundings()
     all_rows, size = a.shape[0] // packed.shape[0], packed.shape[0] // scales.shape[0]
     for w in range(warp_rows):
         for h in range(2):

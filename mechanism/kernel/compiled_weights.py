@@ -64,10 +64,10 @@ def turn_to(scales, zeros, group, low, words, out, to):
         prefetch(scales, (later, (low + w) * _U(4) + _U(2) * _L))
         code = load(zeros, (group, low + w))
         pairs = load_fours(scales, (group, (low + w) * _U(4)))
-        _turn_two(pairs[0], code, 0, out, to + w)
-        _turn_two(pairs[1], code, 1, out, to + w)
-        _turn_two(pairs[2], code, 2, out, to + w)
-        _turn_two(pairs[3], code, 3, out, to + w)
+        _turn_two(pairs[0], code, np.int64(0), out, to + w)
+        _turn_two(pairs[1], code, np.int64(1), out, to + w)
+        _turn_two(pairs[2], code, np.int64(2), out, to + w)
+        _turn_two(pairs[3], code, np.int64(3), out, to + w)
 
 
 @inlined

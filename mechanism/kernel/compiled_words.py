@@ -14,7 +14,8 @@ from numba.extending import intrinsic
 
 _INT, _BYTES = ir.IntType(32), ir.PointerType(ir.IntType(8))
 _X86 = binding.get_process_triple().startswith("x86_64")
-_CONTROL = 3 << 13  # the two bits of MXCSR that say how to round: none of them to nearest, both toward zero
+_TO_ZERO = 3 << 13  # the two bits of MXCSR that say how to round; neither of them: to nearest
+_FLUSHING = 1 << 15 | 1 << 6  # subnormal results, and operands, as zeros
 
 Python = Callable[..., Any]
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -69,18 +70,25 @@ def value32(_context: Any, bits: Any) -> Any:
 
 @intrinsic
 def roundings(_context: Any) -> Any:
-    """Two int32 for `round_by`, of the thread that asks: toward zero, and to nearest."""
+    """Three int32 for `round_by`, of the thread that asks: toward zero, to nearest, and as it does now.
+
+    The first two keep subnormals, whatever was asked of the thread before.
+    """
 
     def build(context: Any, builder: Any, made: Any, _arguments: Any) -> Any:
-        both = [_INT(0), _INT(1)]  # as LLVM numbers them
         if _X86:
             place = cgutils.alloca_once(builder, _INT)
             _control(builder, "stmxcsr", place)
-            others = builder.and_(builder.load(place), _INT(~_CONTROL))
-            both = [builder.or_(others, _INT(_CONTROL)), others]
-        return context.make_tuple(builder, made.return_type, both)
+            now = builder.load(place)
+            nearest = builder.and_(now, _INT(~(_TO_ZERO | _FLUSHING)))
+            zero = builder.or_(nearest, _INT(_TO_ZERO))
+        else:
+            kind = ir.FunctionType(_INT, [])
+            now = builder.call(builder.module.declare_intrinsic("llvm.get.rounding", (), kind), [])
+            zero, nearest = _INT(0), _INT(1)  # as LLVM numbers them
+        return context.make_tuple(builder, made.return_type, [zero, nearest, now])
 
-    return types.UniTuple(types.int32, 2)(), build
+    return types.UniTuple(types.int32, 3)(), build
 
 
 @intrinsic

@@ -154,7 +154,9 @@ def operand_planes(weights: Weights, expert: int) -> Stored:
         return narrow(centred, weights.dtype)  # exact
     scales = np.repeat(scale_planes(weights, expert), weights.group, axis=0)
     # the exact product has at most 15 bits; in fp64 because a bf16 scale may be subnormal in fp32
-    return narrow(centred.astype(np.float64) * scales.astype(np.float64), weights.dtype)
+    with np.errstate(invalid="ignore"):  # a scale that is infinite, or no number
+        exact = centred.astype(np.float64) * scales.astype(np.float64)
+    return narrow(exact, weights.dtype)
 
 
 def finite_operands(weights: Weights, expert: int) -> bool:

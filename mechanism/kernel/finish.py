@@ -43,33 +43,33 @@ def factors(topk_weights: F32, dtype: str) -> F32:
     return widen(narrow(topk_weights, dtype))
 
 
-@lru_cache(maxsize=8)
 def routes_by_block(alignment: Alignment) -> tuple[Routes, ...]:
-    """Valid routes of every padded block, in slot order: ``block_routes`` of all blocks at once.
-
-    Kept, as ``expert_of_route`` is: both GEMMs of a layer have the same alignment.
-    """
-    slots, valid = _slots(alignment)
-    return tuple(_fixed(block[mine]) for block, mine in zip(slots, valid, strict=True))
+    """Valid routes of every padded block, in slot order: ``block_routes`` of all blocks at once."""
+    return _places(*_slots(alignment))[0]
 
 
-@lru_cache(maxsize=8)
 def expert_of_route(alignment: Alignment) -> Routes:
     """Expert that computes each route; -1 for a route without a slot."""
-    slots, valid = _slots(alignment)
-    experts = np.full(alignment.routes, -1, dtype=np.intp)
-    of_slot = np.broadcast_to(np.array(alignment.expert_ids, dtype=np.intp)[:, np.newaxis], slots.shape)
+    return _places(*_slots(alignment))[1]
+
+
+def _slots(alignment: Alignment) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+    """What decides the places of routes, in tuples whatever the alignment was made of."""
+    ids = tuple(alignment.sorted_token_ids), tuple(alignment.expert_ids)
+    return alignment.routes, alignment.block_size_m, *ids
+
+
+@lru_cache(maxsize=8)
+def _places(
+    routes: int, block_size_m: int, sorted_token_ids: tuple[int, ...], expert_ids: tuple[int, ...]
+) -> tuple[tuple[Routes, ...], Routes]:
+    """Routes of every block, and expert of every route. Kept: a layer's GEMMs have the same alignment."""
+    slots = np.array(sorted_token_ids, dtype=np.intp).reshape(len(expert_ids), block_size_m)
+    valid = slots < routes
+    experts = np.full(routes, -1, dtype=np.intp)
+    of_slot = np.broadcast_to(np.array(expert_ids, dtype=np.intp)[:, np.newaxis], slots.shape)
     experts[slots[valid]] = of_slot[valid]
-    return _fixed(experts)
-
-
-def _fixed(routes: Routes) -> Routes:
-    routes.flags.writeable = False
-    return routes
-
-
-def _slots(alignment: Alignment) -> tuple[Routes, npt.NDArray[np.bool_]]:
-    """What every slot holds, (blocks, slots), and whether that is a route."""
-    slots = np.array(alignment.sorted_token_ids, dtype=np.intp)
-    slots = slots.reshape(len(alignment.expert_ids), alignment.block_size_m)
-    return slots, slots < alignment.routes
+    blocks = tuple(block[mine] for block, mine in zip(slots, valid, strict=True))
+    for made in (*blocks, experts):
+        made.flags.writeable = False
+    return blocks, experts

@@ -62,6 +62,7 @@ def depends(dtype: str) -> npt.NDArray[np.bool_]:
     """Of every gate pattern, whether its silu depends on EX2."""
     known = np.zeros(1 << 16, dtype=np.bool_)
     known[sorted(AMBIGUOUS_FP16 if dtype == "float16" else AMBIGUOUS_BF16)] = True
+    known.flags.writeable = False
     return known
 
 

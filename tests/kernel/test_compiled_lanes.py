@@ -19,7 +19,7 @@ COUNT = 8 * 512
 @words.compiled  # type: ignore[untyped-decorator]
 def everything(x: Any, y: Any, f: Any, g: Any, h: Any, ints: Any, floats: Any, fours: Any) -> None:
     """Each operation to a row of its own."""
-    to_zero, to_nearest = words.roundings()
+    to_zero, to_nearest, _ = words.roundings()
     for at in range(0, len(x), 8):
         i, j = lanes.load(x, at), lanes.load(y, at)
         a, b, c = lanes.load(f, at), lanes.load(g, at), lanes.load(h, at)

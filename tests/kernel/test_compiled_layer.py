@@ -1,6 +1,8 @@
 """Activation and final sum in machine code, beside numpy's: every gate, every kind of number, every build."""
 
 import importlib
+import platform
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from mechanism.kernel import activation, combine, versions
 from mechanism.kernel.errors import ShapeError
 from mechanism.kernel.rounding import Stored, bits16
 from mechanism.kernel.silu import AMBIGUOUS_FP16
+from tests.kernel.kernel_setup import Problem, launch, problem
 
 compiled: Any = pytest.importorskip(
     "mechanism.kernel.compiled_layer", reason="numba is the extra `fast`", exc_type=ImportError
@@ -49,6 +52,13 @@ def test_what_a_device_was_measured_to_give() -> None:
     assert bits16(got.output)[0, :-1].tolist() == list(measured.values())
     again = compiled.silu_and_mul(both).output
     assert bits16(again)[0, :-1].tolist() == [first for first, _ in AMBIGUOUS_FP16.values()]
+
+
+def test_gates_that_are_no_gates_are_refused_alike() -> None:
+    both = np.ones((1, 4), dtype=np.float16)
+    for module in (compiled, activation):
+        with pytest.raises(OverflowError):
+            module.silu_and_mul(both, measured={-1: 3})
 
 
 def terms(draw: np.random.Generator, rows: int, width: int) -> npt.NDArray[np.float16]:
@@ -108,6 +118,45 @@ def test_what_is_refused_is_refused_alike(shape: tuple[int, ...]) -> None:
     with pytest.raises(ShapeError) as refused:
         compiled.moe_sum(np.zeros(shape, dtype=np.float16), top_k=3)
     assert str(refused.value) == f"routed: expected float16 (tokens * 3, H), got float16 {shape}"
+
+
+@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="bits of MXCSR")
+@pytest.mark.parametrize("asked", [0x8040, 3 << 13, 2 << 13, 0])
+def test_what_was_asked_of_the_thread_neither_matters_nor_changes(asked: int) -> None:
+    """Subnormals as zeros, or another rounding: no bit differs, and it is as it was afterwards."""
+    words: Any = importlib.import_module("mechanism.kernel.compiled_words")
+
+    @words.part  # type: ignore[untyped-decorator]
+    def state() -> Any:
+        return words.roundings()[2]
+
+    @words.part  # type: ignore[untyped-decorator]
+    def ask(word: Any) -> Any:
+        words.round_by(np.int32(word))
+
+    draw = np.random.default_rng(5)
+    both, routed = draw.integers(0, 1 << 16, (2, 8, 64)).astype(np.uint16).view(np.float16)
+    made = problem(6, n=256)
+    made = replace(made, a=(made.a * np.float16(2e-6)).astype(np.float16))
+    want = _everything(both, routed, made)
+    before = state()
+    ask(before | asked)
+    try:
+        got = _everything(both, routed, made)
+        after = state()
+    finally:
+        ask(before)
+    assert got == want
+    assert (before | asked) & ~0x3F == after & ~0x3F  # but for the flags of what has happened
+
+
+def _everything(both: Stored, routed: Stored, made: Problem) -> list[bytes]:
+    gemm: Any = importlib.import_module("mechanism.kernel.compiled")
+    product = gemm.marlin_gemm(
+        made.a, made.weights, made.alignment, launch(64, 128, 7), top_k=made.top_k, arch="sm_86"
+    )
+    surfaces = product.output, compiled.silu_and_mul(both).output, compiled.moe_sum(routed, top_k=8)
+    return [bits16(surface).tobytes() for surface in surfaces]
 
 
 def test_every_half_is_widened_exactly() -> None:

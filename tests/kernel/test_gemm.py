@@ -33,6 +33,20 @@ def run(given: Problem, tile: tuple[int, int, int] = (64, 128, 5), **options: An
     )
 
 
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_an_alignment_may_be_made_of_anything_that_counts(kind: Callable[[Any], Any]) -> None:
+    """Not only of tuples, which is what `align` gives."""
+    made = problem(3)
+    other = replace(
+        made.alignment,
+        sorted_token_ids=kind(made.alignment.sorted_token_ids),
+        expert_ids=kind(made.alignment.expert_ids),
+    )
+    got, want = run(made, alignment=other), run(made)
+    assert bits16(got.output).tobytes() == bits16(want.output).tobytes()
+    assert (got.executed, got.unwritten) == (want.executed, want.unwritten)
+
+
 def oracle(
     given: Problem, schedule: Schedule, route: int, column: int, arch: str, *, weighted: bool = False
 ) -> int:
