@@ -268,9 +268,10 @@ def _verdict(options: RunOptions, result: CampaignResult, verifier: Verifier, sh
     else:
         click.echo(report.decode(), nl=False)
         other = "; it was there, is not this run's, and was kept" if shown.kept else ""
+        how = " in all; this call took" if options.resume else " in"
         click.echo(
             f"\nbundle:  {shown.folder}\npicture: {picture}{other}"
-            f"\n{result.valid} cold processes in {shown.seconds} s"
+            f"\n{result.valid} cold processes{how} {shown.seconds} s"
         )
     if lost:
         names = ", ".join(lost[:_LISTED]) + (f" and {len(lost) - _LISTED} more" if lost[_LISTED:] else "")

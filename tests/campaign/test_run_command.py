@@ -73,7 +73,7 @@ def test_finished_run_is_verified_again_and_left_as_it_is(plan: Path, tmp_path: 
     assert code == 0
     assert text[-3:-1] == ["bundle:  out", "picture: out.svg"]
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert told("--resume") == (code, [*text[:-1], "14 cold processes in 0 s"])
+    assert told("--resume") == (code, [*text[:-1], "14 cold processes in all; this call took 0 s"])
     assert {path: path.stat().st_mtime_ns for path in before} == before
     code, again = told("--resume", "--format", "json")
     facts = json.loads("".join(again))
@@ -118,7 +118,7 @@ def test_resume_keeps_another_picture_and_says_so(
         0,
         f"all is well\n\nbundle:  {tmp_path}/out\n"
         f"picture: {tmp_path}/out.svg; it was there, is not this run's, and was kept\n"
-        "14 cold processes in 0 s\n",
+        "14 cold processes in all; this call took 0 s\n",
     )
     assert (tmp_path / "out.svg").read_text() == "mine"
 

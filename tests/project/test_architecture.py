@@ -66,6 +66,13 @@ def test_rooms_of_mechanism_import_one_way(room: str) -> None:
     assert used - {room, "errors", "values"} <= set(ROOMS[ROOMS.index(room) + 1 :])
 
 
+def test_every_room_has_its_line() -> None:
+    """In the order of the arrow, and there is no room that has none."""
+    text = (ROOT / "mechanism" / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE) == ROOMS
+    assert sorted(path.parent.name for path in ROOT.glob("mechanism/*/__init__.py")) == sorted(ROOMS)
+
+
 def test_the_ledger_needs_no_arithmetic() -> None:
     third_party = {name.split(".")[0] for path in modules("ledger") for name in imports(path)}
     assert third_party & {"numpy", "torch", "safetensors", "rich", "click"} == set()
