@@ -149,14 +149,14 @@ def check_vectors(
     load: Callable[[Path], Mapping[str, Any]],
 ) -> Facts:
     """Every GEMM vector of the device's architecture, bit for bit; what cannot be delivered is told."""
-    gemm = GpuGemm(operators, gpu)
+    arithmetic = Arithmetic(name="device", multiply=GpuGemm(operators, gpu))
     equal, differing, left_out = 0, [], []
     for name, path in files:
         arrays = load(path)
         if "meta" not in arrays:
             continue  # instructions and sums: no GEMM
         try:
-            check = vectors.recompute(name, arrays, arithmetic=Arithmetic(name="device", multiply=gemm))
+            check = vectors.recompute(name, arrays, arithmetic=arithmetic)
         except (EngineError, KernelError) as reason:
             left_out.append({"file": name, "reason": str(reason)[:200]})
             continue

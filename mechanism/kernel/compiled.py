@@ -6,6 +6,7 @@ goes the way of ``sums``.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache, partial
@@ -216,11 +217,7 @@ class CompiledSums(SliceSums):
 
     def _sizes(self, items: list[Item]) -> list[int]:
         """How many sums each item has."""
-        starts, of_row = self._layout.starts.tolist(), 2 * self._layout.half * self._layout.most
-        return [
-            (starts[item.last_block] - starts[item.block]) * (item.last_tile - item.tile) * of_row
-            for item in items
-        ]
+        return [math.prod(self._layout.shape(item)) for item in items]
 
     def _sweep(
         self, items: list[Item], room: int, begins: Ints, sums: Callable[[], F32], weighted: F32, out: U16

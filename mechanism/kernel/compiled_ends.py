@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mechanism.kernel.compiled_words import bits32, compiled, part, round_by, roundings, value32
+from mechanism.kernel.compiled_words import bits32, compiled, inlined, part, round_by, roundings, value32
 
 INLINED = "64f46c0a4f623dceecbb61654c96ec150f453d6710274d92583ac535b072a976"  # see `compiled_loops`
 
@@ -14,6 +14,14 @@ ZERO = -128  # the exponent byte of a zero in A
 _SCALE = np.float32(2.0 ** (112 - DROP))
 _RUN = 512  # columns of which the sums over routes are kept at a time
 _U = np.uint64  # see `compiled_weights`
+
+
+@inlined
+def to_nearest():
+    """This thread rounds to nearest and keeps subnormals from now on. Gives, for ``round_by``, what was."""
+    _, nearest, before = roundings()
+    round_by(nearest)
+    return before
 
 
 @compiled
@@ -32,8 +40,7 @@ def operands(bits, tile_k, interleaved, values, exponents, finite):
             -14, zeros have ZERO.
         finite: Out, bool (rows,).
     """
-    _, to_nearest, before = roundings()
-    round_by(to_nearest)
+    before = to_nearest()
     warp_rows = tile_k // 32
     rows = _U(bits.shape[0])
     for row in range(rows):
@@ -169,8 +176,7 @@ def activate(gate_and_up, table, depends, positive, out):
         positive: Whether -0 of up becomes +0 first (A.2).
         out: Out, uint16 (rows, I).
     """
-    _, to_nearest, before = roundings()
-    round_by(to_nearest)
+    before = to_nearest()
     width, met = out.shape[1], np.uint8(0)
     plus = np.float32(0 if positive else -0.0)  # x + -0 is x, and that of -0 is -0
     for row in range(out.shape[0]):
@@ -195,8 +201,7 @@ def add_routes(routed, top_k, accumulators, rounded, out):
         rounded: Whether every partial sum is rounded to 16 bits.
         out: Out, uint16 (tokens, H).
     """
-    _, to_nearest, before = roundings()
-    round_by(to_nearest)
+    before = to_nearest()
     sums = np.empty((4, _RUN), dtype=np.float32)
     for token in range(out.shape[0]):
         for low in range(0, out.shape[1], _RUN):

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mechanism.kernel.compiled_ends import DROP, add_up
+from mechanism.kernel.compiled_ends import DROP, add_up, to_nearest
 from mechanism.kernel.compiled_steps import peaks, step8, step16
 from mechanism.kernel.compiled_weights import FIELDS, MOST_WORDS, STRIDE, dequantize, turn_to
 from mechanism.kernel.compiled_words import compiled, next_turn, part, round_by, roundings
 
-INLINED = "f0cc986698c14750642d017a04c1a03874692dda675a53262c2f15c4f8ae84af"
+INLINED = "d57af4616aa7b051129284b1dea1946bec0993e2d4ef43b3a05659bb44d3a114"
 
 ROOM = 1 << 14  # accumulators that are kept at a time: what stays in a core's own cache
 
@@ -80,8 +80,7 @@ def sweep(given, items, turn, most, begins, sums, routes, weighted, out, done):
         out: Out, uint16 (routes, N), fp16 bits: slices added up, and weighted; without rows, they are not.
         done: Out, int32 (blocks, column tiles, slices, 2): k-tiles [begin, end) of each, as they were summed.
     """
-    _, to_nearest, before = roundings()
-    round_by(to_nearest)
+    before = to_nearest()
     for _ in range(most):
         index = next_turn(turn)
         if index >= items.shape[0]:
@@ -158,7 +157,7 @@ def _advance(given, item, scratch, filled, words, tile, group):
     a, fa, length, warp_rows = given.a, given.exponents, given.length, given.tile_k // 32
     values, fields, peak, acc = scratch.values, scratch.fields, scratch.peak, scratch.acc
     of_group = scratch.of_group  # all of it: a view of a part is counted by every thread, at a price
-    to_zero, to_nearest, _ = roundings()
+    zero, nearest, _ = roundings()
     all_rows, size = a.shape[0] // packed.shape[0], packed.shape[0] // scales.shape[0]
     for w in range(warp_rows):
         for h in range(2):
@@ -175,7 +174,7 @@ def _advance(given, item, scratch, filled, words, tile, group):
                     for i in range(0, length, 8):
                         k = _U(k0 + sub + i)
                         dequantize(packed, k, low, words, of_group, of, normal, values, fields, _U(i))
-                    round_by(to_zero)
+                    round_by(zero)
                     for row in range(len(rows_of)):
                         to = _U(((piece * len(rows_of) + row) * warp_rows + w) * STRIDE)
                         at = _U((run * all_rows + rows_of[row]) * 16 + sub)
@@ -184,7 +183,7 @@ def _advance(given, item, scratch, filled, words, tile, group):
                             step8(a, at, values, peak, acc, to)
                         else:
                             step16(a, at, values, peak, acc, to)
-                    round_by(to_nearest)
+                    round_by(nearest)
     return group
 
 
